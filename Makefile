@@ -12,7 +12,7 @@ demo: .venv/.core
 	$(BIN)/muster demo --drill
 
 # More for pytest: `make test ARGS="tests/sched -x"`.
-test: .venv/.dev components
+test: .venv/.dev .venv/.azurite components
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
@@ -65,6 +65,11 @@ components:
 # Everything that tests, checks and benchmarks add.
 .venv/.dev: .venv/.core
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[postgres,fast,mlflow,frames,ray,dev]'
+	touch $@
+
+# Azure's storage for tests: Azurite, of which 3.33 needs a third of what later releases bring.
+.venv/.azurite: .venv/.dev
+	$(BIN)/npm install --silent --no-audit --no-fund --omit=dev --omit=optional --ignore-scripts --prefix .venv/azurite azurite@3.33.0
 	touch $@
 
 # What builds the documentation.

@@ -18,7 +18,7 @@ AUDIT_DOC: Final[dict[str, Any]] = {
 EVENT_DOC: Final[dict[str, Any]] = {
     **AUDIT_DOC,
     "number": 7, "queue": "research", "user": "ada", "spec": {"name": "gpt", "run": "true"}, "key": "once",
-    "expect": 60.0, "trusted": True, "code": {"tree": "ab"}, "template": "ddp", "index": 4,
+    "expect": 60.0, "trusted": True, "code": {"tree": "ab"}, "index": 4,
     "needs": {"prepare-3": "succeeded"},
     "seats": [{"node": "n0", "devices": [0, 1], "share": 1000}, {"node": "n1", "devices": [3], "share": 250}],
     "reason": {"code": "preempted", "message": "j2 goes first", "hint": "wait", "data": {"for_job": "j2"}},

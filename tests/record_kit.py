@@ -55,8 +55,8 @@ class Record:
     def submit(
         self, run: str = "python train.py", *, user: str = "ada", project: str = "default", **fields: Any
     ) -> str:
-        """A job that was accepted; `code` and `template` go beside the spec."""
-        beside = {name: fields.pop(name) for name in ("code", "template") if name in fields}
+        """A job that was accepted; `code` goes beside the spec."""
+        beside = {name: fields.pop(name) for name in ("code",) if name in fields}
         number = self.store.state().next_number
         spec = JobSpec.model_validate({"name": "train", "run": run, "project": project, **fields})
         data = {"number": number, "name": spec.name, "queue": "default", "user": user, "key": None, "expect": None}

@@ -8,15 +8,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import botocore.session
+from botocore.config import Config
 
 from components import require
 from gang_kit import free_port
 from live import until
-from muster.train.checkpoint.s3_client import CheckpointS3
-from muster.train.errors import CheckpointError
 
 _TRIES = 4
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-shown"
@@ -72,25 +75,37 @@ class S3Server:
             self.process.wait(180)
             self.process = None
 
-    def client(self, bucket: str, tries: int = 7) -> CheckpointS3:
-        return CheckpointS3(bucket, self.endpoint, "us-east-1", KEY, SECRET, None, tries)
+    def client(self, tries: int = 7) -> Any:
+        return botocore.session.get_session().create_client(
+            "s3",
+            "us-east-1",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            config=Config(retries={"total_max_attempts": tries}, s3={"addressing_style": "path"}),
+        )
 
     def bucket(self) -> str:
         """A new, empty bucket, by name."""
         self.made += 1
         name = f"bucket-{self.made}"
-        self.client(name).request("PUT")
+        self.client().create_bucket(Bucket=name)
         return name
+
+    def address(self) -> str:
+        return f"s3://{self.bucket()}"
 
     def _settled(self) -> str:
         assert self.process is not None
         if self.process.poll() is not None:
             return "left"
+        client = self.client(tries=1)
+        there = (client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou)
         try:
-            client = self.client("bucket-0", tries=1)
-            client.request("PUT", accept=(409,))
-            client.request("PUT", "written", body=b"it stores what it is given")
-        except CheckpointError:
+            with suppress(*there):
+                client.create_bucket(Bucket="bucket-0")
+            client.put_object(Bucket="bucket-0", Key="written", Body=b"it stores what it is given")
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError):
             return ""
         return "answers"
 

@@ -251,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(made, 200 if there else 201)
 
     def _delete_all(self, kind: Kind, namespace: str) -> None:
-        """Answers with what it has deleted, as far as the asker wants to see it."""
+        """Answers with what it has deleted, as far as the caller wants to see it."""
         store, options = self.api.store, json.loads(self.body) if self.body else {}
         found = store.list(kind.kind, namespace, self.params.get("labelSelector", ""))
         for item in found:

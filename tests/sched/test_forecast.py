@@ -142,6 +142,17 @@ def test_a_job_that_reports_its_progress_is_forecast_by_it() -> None:
     assert world.now + 75 * LEAST_LEFT <= seeing.p50 < seeing.p90 <= world.now + 75 * MOST_LEFT + LEAST * SAMPLES
 
 
+def test_nouns_without_a_field_of_their_own_are_copied() -> None:
+    world = World()
+    world.state.others["licence"] = {"matlab": ["ann"]}
+    shot = take(world.state, Board(), world.now)
+    world.state.others["licence"]["matlab"].append("bob")
+    copy = shot.new_state()
+    assert copy.others == {"licence": {"matlab": ["ann"]}}
+    copy.others["licence"]["matlab"].clear()
+    assert shot.others == {"licence": {"matlab": ["ann"]}}
+
+
 def test_a_gang_never_runs_longer_than_it_may() -> None:
     world = busy(*[40 * HOUR] * 20, until="2h")
     name = world.job(gpus=2)

@@ -323,14 +323,14 @@ def no_cascade(world: World, plan: Plan) -> None:
     One that became urgent since it was asked to may: its priority is another now.
     """
     for leave in plan.yields:
-        asker, attempt = leave.reason.data.get("for_job", ""), world.job(leave.job).attempt
-        if attempt is not None and attempt.planned_at == world.now and not _became_urgent(world, asker):
-            assert world.left_for.get(asker) != leave.job, f"{asker} left for {leave.job}, and asks it to leave"
+        preemptor, attempt = leave.reason.data.get("for_job", ""), world.job(leave.job).attempt
+        if attempt is not None and attempt.planned_at == world.now and not _became_urgent(world, preemptor):
+            assert world.left_for.get(preemptor) != leave.job, f"{preemptor} left for {leave.job}, and asks it to leave"
 
 
-def _became_urgent(world: World, asker: str) -> bool:
-    left = world.times("stopping", asker) if asker else []
-    job = world.job(asker) if left else None
+def _became_urgent(world: World, preemptor: str) -> bool:
+    left = world.times("stopping", preemptor) if preemptor else []
+    job = world.job(preemptor) if left else None
     rule = world.state.rules.queue(job.queue).escalation if job else None
     return job is not None and rule is not None and left[-1] < job.submitted_at + rule.after <= world.now
 

@@ -10,7 +10,7 @@ from events_kit import AUDIT, AUDIT_DOC
 from muster.core.event import Event
 from muster.core.payload import decode
 from muster.core.state import State, apply
-from muster.server.mlflow.asker import bearer
+from muster.server.mlflow.caller import bearer
 from muster.server.sign_ins import MOST, SignIns
 from muster.store.base import EventFilter
 from muster.store.direct import DirectCommit

@@ -1,4 +1,4 @@
-"""The S3 server that the tests of checkpoints share."""
+"""The object stores that the tests of checkpoints share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from azure_kit import AzureServer, azure_server
+from gcs_kit import GcsServer, gcs_server
 from muster import wire
 from s3_kit import S3Server, s3_server
 
@@ -17,12 +19,29 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzureServer]:
+    with azure_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    with gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "gcs", "azure"])
+def server(request) -> S3Server | GcsServer | AzureServer:
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-def bucket(s3, monkeypatch) -> str:
-    """An empty bucket, in an environment with its server's address and keys."""
-    for name, value in s3.env.items():
+def bucket(server, monkeypatch) -> str:
+    """The address of an empty bucket, in an environment with its server's address and keys."""
+    for name, value in server.env.items():
         monkeypatch.setenv(name, value)
-    return s3.bucket()
+    return server.address()
 
 
 @pytest.fixture(autouse=True)

@@ -77,7 +77,7 @@ def test_one_that_training_did_not_save_is_left_alone(tmp_path, capfd):
 
 
 def test_a_big_file_is_verified_in_blocks_and_files_are_split(tmp_path, monkeypatch):
-    monkeypatch.setattr("muster.train.checkpoint.plan.FILE_BYTES", 4096)
+    monkeypatch.setattr("muster.train.checkpoint.store.FILE_BYTES", 4096)
     monkeypatch.setattr(load, "BLOCK", 1000)
     with Saver(tmp_path) as saver:
         saver.save(snapshot(1, rows=500), wait=True)

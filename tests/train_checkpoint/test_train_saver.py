@@ -183,8 +183,8 @@ def test_it_must_be_open_and_its_settings_sound(tmp_path):
         Saver(tmp_path).save(snapshot(1))
     with pytest.raises(ValueError, match="keep 0"):
         Saver(tmp_path, keep=0).open()
-    with pytest.raises(CheckpointError, match="expected a folder or s3://"):
-        Saver("gs://bucket/x").open()
+    with pytest.raises(CheckpointError, match="Write it as s3://bucket/prefix"):
+        Saver("ftp://bucket/x").open()
 
 
 def test_a_checkpoint_of_another_model_names_names_and_touches_nothing(tmp_path):

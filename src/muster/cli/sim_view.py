@@ -18,11 +18,11 @@ from muster.sim.summary import Summary
 from muster.sim.table import ratio_text, rows
 from muster.sim.traces import Trace
 
-Told = Callable[[float], None]  # called with the share of its jobs that has finished
+OnProgress = Callable[[float], None]  # called with the share of its jobs that has finished
 
 
 @contextmanager
-def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | None]]:
+def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], OnProgress | None]]:
     """Yields a function that returns a progress callback for each setup; None if the output is not shown to a user."""
     console = err()
     if quiet or not console.is_terminal:
@@ -32,7 +32,7 @@ def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | N
     with Progress(*columns, console=console, transient=True) as bars:
         tasks = {name: bars.add_task(name, total=1.0, start=False) for name in names}
 
-        def begin(name: str) -> Told:
+        def begin(name: str) -> OnProgress:
             for before in names[: names.index(name)]:
                 bars.update(tasks[before], completed=1.0)  # stops its clock
             bars.start_task(tasks[name])

@@ -91,7 +91,7 @@ class Forecaster:
             return
         found = forecast_snapshot(snapshot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
         projects = {job.id: job.project for job in snapshot.jobs}
-        events = [_said(one, one.p50, projects[name], now) for name, one in found.items() if one.p50 is not None]
+        events = [_event(one, one.p50, projects[name], now) for name, one in found.items() if one.p50 is not None]
         if events:
             self._commit.submit(lambda state: Entry(events)).result()
 
@@ -133,5 +133,5 @@ def _is_new(job: Job) -> bool:
     return job.phase == "queued" and job.attempt is None and not job.awaits
 
 
-def _said(one: Forecast, p50: float, project: str, now: float) -> Event:
+def _event(one: Forecast, p50: float, project: str, now: float) -> Event:
     return Event(JobForecast(one.at, p50, one.p90, list(one.cut)), now, SYSTEM, project, one.job)

@@ -25,7 +25,7 @@ KNOWN: Final = 32  # number of ends from which on the history is used
 GROUPS: Final = 50_000  # maximum in memory; the groups that had no end for the longest time are dropped first
 
 Group = tuple[str, ...]
-Asked = tuple[tuple[Group, ...], int, float]
+CacheKey = tuple[tuple[Group, ...], int, float]
 
 
 def age_bin(age: float) -> int:
@@ -56,7 +56,7 @@ class History:
     common: list[float] = field(default_factory=lambda: [PRIOR] * BINS)  # hazards of all jobs at the last refresh
     _next: int = 8  # the number of ends at which the next refresh is due
     _new: list[tuple[tuple[Group, ...], int]] = field(default_factory=list)  # ends that are not in the tables yet
-    _cached: dict[Group, dict[Asked, float]] = field(default_factory=dict, compare=False, repr=False)
+    _cached: dict[Group, dict[CacheKey, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def known(self) -> bool:

@@ -23,7 +23,7 @@ class JobSubmitted(Payload):
     """A job was accepted. A job without nodes runs from here on.
 
     `key` is the idempotency key, `expect` the expected run time in seconds, `trusted` says that an administrator
-    submitted it, `code` describes the snapshot of its `workdir`, and `template` names what it was made from.
+    submitted it, and `code` describes the snapshot of its `workdir`.
     `index` is that of a task of an array.
     `needs`: the ids of the jobs that it needs, and how each has to end. Those that were over by then had ended so.
     """
@@ -37,7 +37,6 @@ class JobSubmitted(Payload):
     expect: float | None = None
     trusted: bool = False
     code: Doc | None = None
-    template: str | None = None
     needs: Doc | None = None
     index: int | None = None
 

@@ -6,10 +6,11 @@ Queued jobs far back in the order are left out: `left_out` says how many.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from muster.core.entities import Node, Pool, Project, Queue, RulesInForce
 from muster.core.entities.account import Account
@@ -40,6 +41,7 @@ class Snapshot:
     accounts: dict[str, Account] = field(default_factory=dict)
     left_out: int = 0  # queued jobs
     ends: Ends = field(default_factory=dict)  # of running jobs, by the progress that they report
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)  # entities without a field of their own, by kind
 
     def new_state(self) -> State:
         """A new state made from the snapshot, which the caller may change."""
@@ -47,6 +49,7 @@ class Snapshot:
         state.pools, state.queues, state.projects = dict(self.pools), dict(self.queues), dict(self.projects)
         state.history = _history(self.history, self.history.groups)
         state.accounts = {name: replace(account) for name, account in self.accounts.items()}
+        state.others = deepcopy(self.others)
         for node in self.nodes:
             state.add_node(_node(node))
         for job in self.jobs:
@@ -92,7 +95,7 @@ def take(
         now, state.next_number, [_node(node) for node in state.nodes.values()], dict(state.pools), dict(state.queues),
         dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, tables),
         {name: replace(account) for name, account in state.accounts.items()} if fair else {},
-        len(board.waiting.queued) - len(waiting), ends or {},
+        len(board.waiting.queued) - len(waiting), ends or {}, deepcopy(state.others),
     )  # fmt: skip
 
 

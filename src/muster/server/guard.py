@@ -16,7 +16,7 @@ from muster.api.errors import ErrorView
 from muster.core.errors import Invalid, MusterError, TooMany, Unauthenticated
 from muster.server.answers import answer, error_answer
 from muster.server.auth import authenticate
-from muster.server.mlflow.asker import bearer
+from muster.server.mlflow.caller import bearer
 from muster.server.service import Service
 from muster.server.sizes import HEADERS, UNREAD, bounded, has_body, too_large
 from muster.track.mlflow.faults import Fault, fault_of

@@ -64,7 +64,7 @@ class SignIns:
             one = self._failures.setdefault(name, _Failures(self._now()))
             one.count += 1
             one.token = token or one.token
-            event = self._told(name, one) if first else None
+            event = self._event(name, one) if first else None
         if event is not None:
             with suppress(MusterError):  # this server is stopping: nothing is recorded any more
                 self._commit.submit(lambda state: Entry([event]))
@@ -73,11 +73,11 @@ class SignIns:
         """Records what was counted, and starts to count from 0."""
         with self._lock:
             found, self._failures = self._failures, {}
-            events = [self._told(name, one) for name, one in found.items() if one.count]
+            events = [self._event(name, one) for name, one in found.items() if one.count]
         if events:
             self._commit.submit(lambda state: Entry(events)).result()
 
-    def _told(self, address: str, one: _Failures) -> Event:
+    def _event(self, address: str, one: _Failures) -> Event:
         failed = AuthFailed(address, one.count, one.token, one.since)
         one.count = 0
         return Event(failed, self._now())

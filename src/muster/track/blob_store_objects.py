@@ -1,12 +1,10 @@
 """Blob store in object storage: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
 
-Blobs are staged on the local disk, checked, and uploaded by digest. Credentials, endpoints and regions come from where
-each provider's own tools take them: the environment, an instance role, a workload identity.
+Blobs are staged on the local disk, checked, and uploaded by digest.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,22 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from muster.core.errors import ConfigError, Unavailable
+from muster.object_store import ObjectStoreError, object_store_errors, open_object_store
 from muster.track.blob_store import Stage, gone, new_stage, tidy_stages
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-SCHEMES: Final = ("s3", "gs", "az")
-FORMS: Final = "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 PART_BYTES: Final = 32 << 20  # bytes of a part; larger blobs are uploaded in parts, several at once
 READ_BYTES: Final = 8 << 20  # bytes of one request
-TRIES: Final = 7
-_ACCOUNTS: Final = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or the machine's role, AWS_REGION, and AWS_ENDPOINT_URL for a "
-    "server other than AWS",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS or the machine's service account",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or a managed identity",
-}
 _LANES: Final = 8
 _STAGES: Final = "incoming"
 
@@ -111,47 +101,21 @@ class ObjectBlobs:
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:
-        """Failures of the object store as errors of ours, with where its credentials come from."""
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
-
         try:
-            yield
-        except BaseError as error:
-            hint = f"Check {_ACCOUNTS[self.where[:2]]}, then try again."
-            raise Unavailable(f"{self.where}: {_words(error)}", hint) from error
+            with object_store_errors(self.where):
+                yield
+        except ObjectStoreError as error:
+            raise Unavailable(str(error), error.hint) from None
 
 
 def open_objects(setting: str, home: Path, **options: Any) -> ObjectBlobs:
     """Opens s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. `options`: see obstore."""
     try:
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
-        from obstore.store import from_url  # noqa: PLC0415
-    except ModuleNotFoundError:
-        message = f"artifacts is {setting!r}, and object storage needs a package that is not installed."
-        raise ConfigError(message, "Run `pip install 'muster-ml[objects]'`, or name a folder.") from None
-    scheme, _, rest = setting.partition("://")
-    place = [part for part in rest.split("/") if part]
-    if not place:
-        raise ConfigError(f"artifacts is {setting!r}.", f"Write it as {FORMS}.")
-    options = {"client_options": {"allow_http": _plain_http(scheme)}, "retry_config": {"max_retries": TRIES}, **options}
-    try:
-        store = from_url(f"{scheme}://{'/'.join(place)}", **options)
-    except (BaseError, ValueError) as error:
-        message = f"artifacts is {setting!r}: {_words(error)}"
-        raise ConfigError(message, f"Check {_ACCOUNTS[scheme]} where the server is started.") from error
+        store = open_object_store(setting, **options)
+    except ObjectStoreError as error:
+        raise ConfigError(f"artifacts: {error}", error.hint) from None
     return ObjectBlobs(store, home / "blobs", setting.rstrip("/"))
-
-
-def _plain_http(scheme: str) -> bool:
-    """Whether the environment names an endpoint without TLS: an object store of one's own."""
-    names = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
-    return any(os.environ.get(name, "").startswith("http://") for name in names.get(scheme, ()))
 
 
 def _key(digest: str) -> str:
     return f"{digest[:2]}/{digest}"
-
-
-def _words(error: BaseException) -> str:
-    """The first line, without what obstore prints for its own debugging."""
-    return str(error).partition("\n\nDebug source")[0].partition("\n")[0][:500]

@@ -86,18 +86,18 @@ class Experiments:
             found, other = self._need(experiment), self.by_name(name)
             if other is not None and other.id != found.id:
                 raise Conflict(f"There is an experiment {name!r} already.", "Choose another name.")
-            return self._set(found, self._told(ExperimentChanged, actor, found, "name"), name=name)
+            return self._set(found, self._event(ExperimentChanged, actor, found, "name"), name=name)
 
     def delete(self, experiment: int, actor: str = SYSTEM) -> Experiment:
         """Hides the experiment. Its runs stay, but are no longer listed with it."""
         with self._db.holding(_LOCK):
             found = self._need(experiment)
-            return self._set(found, self._told(ExperimentHidden, actor, found), deleted_at=self._db.now())
+            return self._set(found, self._event(ExperimentHidden, actor, found), deleted_at=self._db.now())
 
     def restore(self, experiment: int, actor: str = SYSTEM) -> Experiment:
         with self._db.holding(_LOCK):
             found = self._need(experiment)
-            return self._set(found, self._told(ExperimentRestored, actor, found), deleted_at=None)
+            return self._set(found, self._event(ExperimentRestored, actor, found), deleted_at=None)
 
     def set_tags(self, experiment: int, values: Mapping[str, str | None], actor: str = SYSTEM) -> Experiment:
         """A value of None removes the tag."""
@@ -105,7 +105,7 @@ class Experiments:
         with self._db.holding(_LOCK):
             found = self._need(experiment)
             both = {**found.tags, **values}
-            told = self._told(ExperimentChanged, actor, found, "tags")
+            told = self._event(ExperimentChanged, actor, found, "tags")
             return self._set(found, told, tags={key: value for key, value in both.items() if value is not None})
 
     def of_project(self, project: str) -> int:
@@ -132,7 +132,7 @@ class Experiments:
             newest = connection.execute(select(func.max(tables.experiments.c.id))).scalar()
         number = 0 if name == "Default" and project == _DEFAULT else max(newest or 0, 0) + 1
         made = Experiment(number, name, project, now, now, None, artifacts, dict(tags))
-        told = [self._told(ExperimentCreated, actor, made)] if actor is not None else []
+        told = [self._event(ExperimentCreated, actor, made)] if actor is not None else []
         self._db.write(_added(made), events=told)
         return made
 
@@ -142,7 +142,7 @@ class Experiments:
             raise NotFound(f"There is no experiment {experiment}.", "See `muster runs` for what there is.")
         return found
 
-    def _told(self, kind: type[ExperimentEvent], actor: str, one: Experiment, *fields: str) -> Event:
+    def _event(self, kind: type[ExperimentEvent], actor: str, one: Experiment, *fields: str) -> Event:
         return self._db.event(kind(one.id, one.name, list(fields)), actor, one.project)
 
     def _set(self, old: Experiment, told: Event, **changes: Any) -> Experiment:

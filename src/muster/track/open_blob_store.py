@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from muster.object_store import SCHEMES
 from muster.track.blob_store import BlobStore, LocalBlobs, local_folder
-from muster.track.blob_store_objects import SCHEMES, open_objects
+from muster.track.blob_store_objects import open_objects
 
 
 def open_blob_store(setting: str, home: Path) -> BlobStore:

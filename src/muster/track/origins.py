@@ -21,7 +21,7 @@ from muster.track.record_db import RecordDb
 from muster.track.rows import chunks
 
 _REFERENCE: Final = re.compile(r"(checkpoint|model|artifact|run):[^\s:@][^\s]{0,500}\Z")
-_PATH: Final = re.compile(r"(/|s3://)[^\s,]{3,1000}\Z")
+_PATH: Final = re.compile(r"(/|s3://|gs://|az://)[^\s,]{3,1000}\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Run:
     """A row of `runs`. `doc` has the rest of the captured data.
 
     Its keys, each present only if known: `number` (of the job), `queue`, `spec`, `command`, `workdir`, `data`,
-    `template`, `code` (commit, branch, dirty, tree, diff, remote, files, bytes, notes), `environment` (of the first
+    `code` (commit, branch, dirty, tree, diff, remote, files, bytes, notes), `environment` (of the first
     attempt), `reason` (of its end), `origin` (of an import); MLflow's own data is under `mlflow`.
     """
 

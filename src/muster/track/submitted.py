@@ -83,7 +83,7 @@ def _run(event: Event, data: JobSubmitted, experiment: int) -> Run:
     spec, code = data.spec_doc, data.code or {}
     doc = merged({}, {
         "number": data.number, "queue": data.queue, "spec": spec, "command": spec["run"],
-        "workdir": spec.get("workdir"), "code": code or None, "template": data.template,
+        "workdir": spec.get("workdir"), "code": code or None,
     })  # fmt: skip
     runs = data.seatless  # it is launched nowhere, so it runs from the start
     name = spec["name"] if data.index is None else f"{spec['name']}[{data.index}]"

@@ -46,9 +46,9 @@ def main(words: Sequence[str] | None = None) -> int:
             return _export(config, Path(args.export))
         return STOPPED if train(config).stopped else 0
     except (ConfigError, DataError) as error:
-        return _tell(error, MISTAKEN)
+        return _print_error(error, MISTAKEN)
     except TrainError as error:
-        return _tell(error, FAILED)
+        return _print_error(error, FAILED)
 
 
 def _export(config: Config, file: Path) -> int:
@@ -60,7 +60,7 @@ def _export(config: Config, file: Path) -> int:
     return 0
 
 
-def _tell(error: Exception, code: int) -> int:
+def _print_error(error: Exception, code: int) -> int:
     """Prints an error that the user can fix, without a traceback."""
     rank = f"rank {runtime.rank()}: " if runtime.world_size() > 1 else ""
     sys.stderr.write(f"muster: {rank}{type(error).__name__}: {error}\n")

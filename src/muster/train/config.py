@@ -83,7 +83,7 @@ class Every:
 class Checkpoints:
     """The section `checkpoint`."""
 
-    where: str | None = None  # a folder or s3://bucket/prefix; the job's folder, or ./checkpoints alone
+    where: str | None = None  # a folder, s3://bucket/prefix, gs://..., az://...; the job's folder, or ./checkpoints
     every: Every | None = parsed(None, Every.parse, "steps (50), a duration (10m) or auto")  # the job's, or auto
     keep: int | None = bounded(None, low=1)  # number of newest ones; default: the job's, or 3
     keep_every: int = bounded(0, low=0)  # checkpoints at multiples of this step are kept forever

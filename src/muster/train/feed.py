@@ -16,20 +16,20 @@ from muster.data.ledger import signed, unsigned
 from muster.data.loader import Loader
 from muster.data.order import Order, Source
 from muster.train.config import Config
-from muster.train.gang import Agreement, Asked, Gang, Requests
+from muster.train.gang import Agreement, Gang, PendingRequests, Requests
 from muster.train.mesh import Mesh
 from muster.train.parallel import Micro
 from muster.train.task import Data, Task, Tensors
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StepInput:
     """The input of one step. Only the micro-batches differ between ranks."""
 
     micros: list[Micro]
     items: int  # in the global batch
     hash: int  # of every sample in it, mod 2**64
-    asked: Asked  # of any rank
+    asked: PendingRequests  # of any rank
 
 
 @dataclass(slots=True)
@@ -55,14 +55,14 @@ class Feed:
         if self.mesh.place["tp"] or self.mesh.place["pp"]:
             items = hashed = 0  # tensor and pipeline peers read the same samples, which count once
         asked = self.requests.look()
-        wishes = (asked.stop, asked.term, asked.spot, asked.save or save, asked.profile)
-        self._agreement.start([items, signed(hashed), *(int(bool(wish)) for wish in wishes)])
+        flags = (asked.stop, asked.term, asked.spot, asked.save or save, asked.profile)
+        self._agreement.start([items, signed(hashed), *(int(bool(flag)) for flag in flags)])
 
-    def take(self) -> Turn:
+    def take(self) -> StepInput:
         """The requested step, once every rank has requested it."""
-        items, hashed, *wishes = self._agreement.result()
+        items, hashed, *flags = self._agreement.result()
         micros, self._micros = self._micros, []
-        return Turn(micros, items, unsigned(hashed), Asked(*wishes))
+        return StepInput(micros, items, unsigned(hashed), PendingRequests(*flags))
 
 
 def order_of(config: Config, data: Data, batch: int) -> Order:

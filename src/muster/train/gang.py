@@ -92,7 +92,7 @@ def local_world() -> int:
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingRequests:
     """Requests to one rank, or to any rank after the all-reduce."""
 
     stop: int = 0  # by the platform
@@ -117,7 +117,7 @@ class Requests:
     _term: bool = False
     _usr2: bool = False
     _looked: float = float("-inf")
-    _files: Asked = field(default_factory=Asked)
+    _files: PendingRequests = field(default_factory=PendingRequests)
     _before: dict[int, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Requests:
@@ -129,7 +129,7 @@ class Requests:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def look(self) -> Asked:
+    def look(self) -> PendingRequests:
         """The current requests. Takes nanoseconds; checks two files once per second."""
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
@@ -138,7 +138,7 @@ class Requests:
         if stop and self.deadline is None:
             self.deadline = runtime.stop_deadline()
         profile, self._usr2, self._files.profile = self._usr2 or self._files.profile, False, 0
-        return Asked(stop, self._term, self._files.spot, runtime.should_save(), profile)
+        return PendingRequests(stop, self._term, self._files.spot, runtime.should_save(), profile)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR2:
@@ -147,16 +147,16 @@ class Requests:
             self._term = True
             self.deadline = self.deadline or time.time() + self.grace
 
-    def _look_at_files(self) -> Asked:
-        found = Asked(spot=self._files.spot)
+    def _look_at_files(self) -> PendingRequests:
+        found = PendingRequests(spot=self._files.spot)
         notice = os.environ.get(wire.SPOT_NOTICE)
         if notice and not found.spot and Path(notice).exists():
             found.spot = 1
             self.deadline = self.deadline or _spot_deadline(Path(notice))
-        wish = self.folder / "profile"
-        if wish.is_file():
+        marker = self.folder / "profile"
+        if marker.is_file():
             found.profile = 1
-            wish.unlink(missing_ok=True)
+            marker.unlink(missing_ok=True)
         return found
 
 

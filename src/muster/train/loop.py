@@ -15,7 +15,7 @@ from muster import runtime
 from muster.train.config import Config
 from muster.train.errors import Diverged
 from muster.train.evaluate import evaluate
-from muster.train.feed import Turn
+from muster.train.feed import StepInput
 from muster.train.gang import join, leave
 from muster.train.optim import clip
 from muster.train.optim import step as update
@@ -79,7 +79,7 @@ def steps(run: Session) -> Result:
     return _finish(run, stopped, evaluated)
 
 
-def one_step(run: Session, turn: Turn) -> None:
+def one_step(run: Session, turn: StepInput) -> None:
     """Forward, backward, clip, judge, update: queued on the device without waiting."""
     config, prepared, optimizer = run.config, run.prepared, run.optimizer
     run.watch.mark("data")

@@ -21,7 +21,7 @@ from muster.data.loader import Loader
 from muster.train.checkpoint import Found, Saver, Snapshot, restore, rng_state, set_rng_state
 from muster.train.config import Config
 from muster.train.errors import CheckpointMismatch
-from muster.train.feed import Feed, Turn, described
+from muster.train.feed import Feed, StepInput, described
 from muster.train.gang import Gang, Requests
 from muster.train.guards import Guard
 from muster.train.mesh import Mesh, make_mesh
@@ -73,7 +73,7 @@ class Session:
             self.watch.mark("forward")
         return loss
 
-    def advance(self, turn: Turn) -> None:
+    def advance(self, turn: StepInput) -> None:
         """A step was queued: adds its samples to the ledger."""
         self.ledger = fold(self.ledger, self.position, turn.hash)
         self.step += 1

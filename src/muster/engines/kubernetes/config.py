@@ -54,7 +54,9 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     )
     kept = made.checkpoints
     if kept and "://" not in kept and not kept.startswith(("pvc:", "hostPath:/")):
-        table.wrong("checkpoints", "a place", "Write `pvc:NAME`, `hostPath:/FOLDER` or a URL such as s3://bucket/x.")
+        table.wrong(
+            "checkpoints", "a place", "Write `pvc:NAME`, `hostPath:/FOLDER`, or s3://bucket/x, gs://... or az://..."
+        )
     values: dict[str, Any] = {key: table.text(key) for key in ("context", "namespace") if key in given}
     values |= {key: table.duration(key, 0.0) for key in ("refuse_after", "node_lost_after") if key in given}
     table.know("context", "namespace", "refuse_after", "node_lost_after")

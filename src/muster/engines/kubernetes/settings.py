@@ -65,7 +65,7 @@ class KubeSettings:
     python: str = "python3"  # 3.11 or newer, in the image
     package: str = "muster-worker"  # the ConfigMap that holds the launcher's package
     service_account: str = ""  # of the workers, which need no rights in the cluster
-    # `pvc:NAME`, `hostPath:/FOLDER`, or a URL such as s3://bucket/folder; "": in the pod, and deleted with it.
+    # `pvc:NAME`, `hostPath:/FOLDER`, or s3://bucket/folder, gs://..., az://...; "": in the pod, and deleted with it.
     checkpoints: str = ""
     scratch: str = ""  # size limit of a pod's scratch folder, as a Kubernetes quantity; "": no limit
     shared_memory: str = ""  # size limit of /dev/shm, as a quantity; "": as much as the pod may use

@@ -34,7 +34,7 @@ class Bridge:
         self._agent_links = AgentLinks(self._cluster, self._changed)
         self._groups = PlacementGroups(self._cluster, self._agent_links, self._changed)
         self._starting = GangStarter(self._cluster, self._agent_links, self._groups, self._changed)
-        self._said = False
+        self._announced = False
 
     async def connect(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Connects to Ray. `ask` has `address`, `namespace`, `package`, `agent` (settings), `urls`, `certificate`,
@@ -46,7 +46,7 @@ class Bridge:
         return about
 
     async def look(self, ask: dict[str, Any]) -> dict[str, Any]:
-        self._said = False
+        self._announced = False
         silent = time.monotonic() - self._agent_links.answered_at
         if silent > SILENT:
             raise ConnectionError(f"Ray's head has not answered for {silent:.0f} s")
@@ -78,8 +78,8 @@ class Bridge:
 
     def _changed(self) -> None:
         self._groups.nudge()
-        if not self._said:  # once until the next look
-            self._said = True
+        if not self._announced:  # once until the next look
+            self._announced = True
             self._say({"changed": True})
 
 

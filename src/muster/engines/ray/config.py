@@ -22,7 +22,7 @@ def read(name: str, settings: Mapping[str, Any], home: Home) -> RayAdapter:
     table, usual = Table(f"engines.{name}", settings), RaySettings()
     texts = {key: table.text(key, getattr(usual, key)) for key in _TEXTS}
     if texts["checkpoints"] and "://" not in texts["checkpoints"] and not texts["checkpoints"].startswith("/"):
-        table.wrong("checkpoints", "a place", "Write a whole path, or s3://bucket/prefix.")
+        table.wrong("checkpoints", "a place", "Write a whole path, or s3://bucket/prefix, gs://... or az://...")
     if texts["scratch"] and not texts["scratch"].startswith("/"):
         table.wrong("scratch", "a folder", "Write a whole path.")
     made = RaySettings(

@@ -25,7 +25,7 @@ SHIPPED: Final = ("api", "core", "engines")  # what the agent needs besides the 
 class RaySettings:
     address: str = "auto"
     python: str = sys.executable  # for the bridge: has Ray in the cluster's version
-    checkpoints: str = ""  # the same on every node, a folder or s3://...; "": a local folder on each node
+    checkpoints: str = ""  # on every node: a folder, s3://..., gs://... or az://...; "": a folder of each node
     scratch: str = ""  # on every node; "": in the system's folder for temporary files
     nodes_every: float = 2.0  # seconds between two polls of the list of nodes
     pools: tuple[Pool, ...] = ()

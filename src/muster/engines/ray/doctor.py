@@ -102,7 +102,7 @@ def _checkpoints(name: str, found: dict[str, Any], settings: RaySettings, first:
     elif found["wrote"]:
         yield Finding("fail", where, f"{folder}: {found['wrote']}", "Let the user that Ray runs as write there.")
     elif not first and not found["found"]:
-        hint = "Set `checkpoints` to a folder that all nodes share, or to s3://bucket/prefix."
+        hint = "Set `checkpoints` to a folder that all nodes share, or to s3://bucket/prefix, gs://... or az://..."
         why = f"{folder} is not the same folder as on the first node: a job that moves finds no checkpoint"
         yield Finding("fail" if settings.checkpoints else "warn", where, why, hint)
     else:

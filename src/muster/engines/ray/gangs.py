@@ -62,19 +62,19 @@ class Ledger:
     def __init__(self) -> None:
         self.gangs: dict[Key, RayGang] = {}
         self.ends: dict[Key, dict[int, dict[str, Any]]] = {}  # by worker: ends that no launcher is left to report
-        self._told: dict[tuple[str, str], list[dict[str, Any]]] = {}  # by agent: node and environment
+        self._reports: dict[tuple[str, str], list[dict[str, Any]]] = {}  # by agent: node and environment
         self._partial: dict[Key, float] = {}  # since when
         self.version = 0
 
     def record_reports(self, agent: tuple[str, str], reports: list[dict[str, Any]]) -> None:
-        self._told[agent] = reports
+        self._reports[agent] = reports
         self.version += 1
 
     def agents_of(self, key: Key) -> list[tuple[str, str]]:
-        return [agent for agent, reports in self._told.items() if any(_key(r) == key for r in reports)]
+        return [agent for agent, reports in self._reports.items() if any(_key(r) == key for r in reports)]
 
     def busy(self, agent: tuple[str, str]) -> bool:
-        return bool(self._told.get(agent))
+        return bool(self._reports.get(agent))
 
     def end(self, key: Key, workers: Iterable[int], outcome: str, reason: str, detail: str) -> None:
         """Records the end of workers, unless one is recorded already."""
@@ -87,8 +87,8 @@ class Ledger:
         """Ends everything that ran on a lost node; returns the attempts that lost a worker."""
         detail = f"Ray lost the node {name}"
         lost: set[Key] = set()
-        for agent in [agent for agent in self._told if agent[0] == node]:
-            for report in self._told.pop(agent):
+        for agent in [agent for agent in self._reports if agent[0] == node]:
+            for report in self._reports.pop(agent):
                 # Workers that had ended keep their exit, because their launchers may not have reported it yet.
                 ends = self.ends.setdefault(_key(report), {})
                 ends.setdefault(report["worker"], report["exit"] or _exit("failed", "node_lost", detail))
@@ -106,8 +106,8 @@ class Ledger:
     def forget(self, key: Key) -> None:
         self.gangs.pop(key, None)
         self.ends.pop(key, None)
-        for agent, reports in self._told.items():
-            self._told[agent] = [report for report in reports if _key(report) != key]
+        for agent, reports in self._reports.items():
+            self._reports[agent] = [report for report in reports if _key(report) != key]
         self.version += 1
 
     def reports(self) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ class Ledger:
             status = "pending" if gang.stage == "reserving" else "starting"
             empty = {"status": status, "exit": None}
             found[gang.key] = {worker: dict(empty) for worker in range(len(gang.nodes))}
-        for reports in self._told.values():
+        for reports in self._reports.values():
             for report in reports:
                 workers = found.setdefault(_key(report), {})
                 workers[report["worker"]] = report

@@ -19,9 +19,9 @@ _OTLP: Final = "/v1/traces"
 
 def event_for(context: MlflowContext, method: str, path: str) -> Event | None:
     """The event of a forwarded request, written before it is forwarded; None if it gets none."""
-    if not getattr(context.asker, "writing", False) or path.startswith(_OTLP):
+    if not getattr(context.caller, "writing", False) or path.startswith(_OTLP):
         return None
     found = _PART.match(path)
     if found is not None and found[1] in _OF_RECORD | _LOGGED:
         return None
-    return context.track.db.event(MlflowCalled(method, path), context.asker.user, "")
+    return context.track.db.event(MlflowCalled(method, path), context.caller.user, "")

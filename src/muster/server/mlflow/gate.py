@@ -19,8 +19,8 @@ from muster.core.errors import Invalid, MusterError
 from muster.core.json_text import parse
 from muster.server.headers import adding
 from muster.server.mlflow import mount, spans, transfer
-from muster.server.mlflow.asker import context_for, leader_of, need_member, need_superuser
 from muster.server.mlflow.audit import event_for
+from muster.server.mlflow.caller import context_for, leader_of, need_member, need_superuser
 from muster.server.mlflow.rights import right_for
 from muster.server.service import Service
 from muster.track.mlflow.addresses import check_addresses

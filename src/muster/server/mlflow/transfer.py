@@ -72,7 +72,7 @@ async def _download(
 
 
 async def _upload(request: Request, context: MlflowContext, path: str) -> Response:
-    size, owner = declared(request), of_user(context.asker.user, ()).owner
+    size, owner = declared(request), of_user(context.caller.user, ()).owner
     # The right to write is checked before the body is read, unless it is small: then one thread does both.
     small = size is not None and size <= SMALL
     where = None if small else await to_thread.run_sync(files.locate_for_write, context, path, size or 0)

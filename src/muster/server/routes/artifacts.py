@@ -83,7 +83,7 @@ async def put_artifact(
     caller: Caller,
     said: Annotated[About, Depends()],
     digest: Annotated[
-        Hex | None, Query(description="content that the asker uploaded or can read, in place of a body")
+        Hex | None, Query(description="content that the caller uploaded or can read, in place of a body")
     ] = None,
     kind: FileKind = "file",
 ) -> ArtifactView:

@@ -19,7 +19,7 @@ from muster.track.mlflow.limits import experiment_number
 from muster.track.tracking import Tracking
 
 
-class Asker(Protocol):
+class Caller(Protocol):
     """The caller; implemented by the server."""
 
     @property
@@ -59,7 +59,7 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class MlflowContext:
     track: Tracking
-    asker: Asker
+    caller: Caller
 
     @property
     def kind(self) -> str:
@@ -67,7 +67,7 @@ class MlflowContext:
 
     def default_experiment(self) -> int:
         """The experiment of the caller's default project. It is created on first use."""
-        return self.track.experiments.of_project(self.asker.default_project())
+        return self.track.experiments.of_project(self.caller.default_project())
 
     def experiment(self, experiment_id: Any, role: Role = "viewer") -> Experiment:
         """Raises Fault if the caller may not see it or, in a writing request, may not write it."""
@@ -75,16 +75,16 @@ class MlflowContext:
         if number == 0:
             self.track.experiments.of_project("default")
         found = self.track.experiments.get(number)
-        if found is None or not self.asker.sees(found.project):
+        if found is None or not self.caller.sees(found.project):
             raise missing(f"No Experiment with id={experiment_id} exists")
-        self._need(found.project, "member" if self.asker.writing and role == "viewer" else role)
+        self._need(found.project, "member" if self.caller.writing and role == "viewer" else role)
         return found
 
     def row(self, run: str) -> Any:
         """A row with the columns `find.INFO`. Raises Fault if the caller may not see the run."""
         with self.track.db.reading() as connection:
             found = connection.execute(find.one_run(run)).one_or_none()
-        if found is None or not self.asker.sees(found.project):
+        if found is None or not self.caller.sees(found.project):
             raise missing(f"Run with id={run} not found")
         return found
 
@@ -105,7 +105,7 @@ class MlflowContext:
         )
         with self.track.db.reading() as connection:
             found = connection.execute(query).one_or_none()
-        if found is None or not self.asker.sees(found[0]):
+        if found is None or not self.caller.sees(found[0]):
             raise missing(f"Run with id={run} not found")
         self._need(found[0], "member")
         if not hidden and (found[5] is not None or found[6] is not None):
@@ -114,7 +114,7 @@ class MlflowContext:
 
     def _need(self, project: str, role: Role) -> None:
         try:
-            self.asker.need(project, role)
+            self.caller.need(project, role)
         except MusterError as error:
             raise fault_of(error) from error
 

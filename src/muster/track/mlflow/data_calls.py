@@ -27,7 +27,7 @@ def summaries(context: MlflowContext, request: dict[str, Any]) -> dict[str, Any]
         rows = connection.execute(query).all()
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for experiment, source, text, project in rows:
-        if not context.asker.sees(project):
+        if not context.caller.sees(project):
             continue
         name, _, version = source[5:].partition("@")
         doc = loads(text)

@@ -27,11 +27,11 @@ def create(context: MlflowContext, request: Request) -> Answer:
     name, tags = _checked_name(request["name"]), pairs(request.get("tags"))
     kept = dict(check_experiment_tag(key, value) for key, value in tags.items())
     project, stored = _home(context, name)
-    context.asker.need(project, "member")
+    context.caller.need(project, "member")
     context.track.experiments.of_project(_PROJECT_OWN)  # creates experiment 0 first, as MLflow does
     try:
         made = context.track.experiments.create(
-            stored, project, artifacts=_location(request), tags=kept, actor=context.asker.user
+            stored, project, artifacts=_location(request), tags=kept, actor=context.caller.user
         )
     except Conflict:
         raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
@@ -54,7 +54,7 @@ def by_name(context: MlflowContext, name: str) -> Experiment | None:
         context.track.experiments.of_project(_PROJECT_OWN)
     for stored in dict.fromkeys((name, _home(context, name)[1])):
         found = context.track.experiments.by_name(stored)
-        if found is not None and context.asker.sees(found.project):
+        if found is not None and context.caller.sees(found.project):
             return found
     return None
 
@@ -63,7 +63,7 @@ def delete(context: MlflowContext, request: Request) -> Answer:
     found = context.experiment(request["experiment_id"], "member")
     if found.deleted_at is not None:
         raise missing(f"No Experiment with id={found.id} exists")
-    context.track.experiments.delete(found.id, context.asker.user)
+    context.track.experiments.delete(found.id, context.caller.user)
     return {}
 
 
@@ -71,7 +71,7 @@ def restore(context: MlflowContext, request: Request) -> Answer:
     found = context.experiment(request["experiment_id"], "member")
     if found.deleted_at is None:
         raise missing(f"No Experiment with id={found.id} exists")
-    context.track.experiments.restore(found.id, context.asker.user)
+    context.track.experiments.restore(found.id, context.caller.user)
     return {}
 
 
@@ -81,7 +81,7 @@ def update(context: MlflowContext, request: Request) -> Answer:
     if found.deleted_at is not None:
         raise Fault("Cannot rename a non-active experiment.", "INVALID_STATE")
     try:
-        context.track.experiments.rename(found.id, name, context.asker.user)
+        context.track.experiments.rename(found.id, name, context.caller.user)
     except Conflict:
         raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
     return {}
@@ -89,7 +89,7 @@ def update(context: MlflowContext, request: Request) -> Answer:
 
 def set_tag(context: MlflowContext, request: Request) -> Answer:
     key, value = check_experiment_tag(request["key"], request.get("value"))
-    context.track.experiments.set_tags(_active(context, request).id, {key: value}, context.asker.user)
+    context.track.experiments.set_tags(_active(context, request).id, {key: value}, context.caller.user)
     return {}
 
 
@@ -97,20 +97,20 @@ def delete_tag(context: MlflowContext, request: Request) -> Answer:
     found, key = _active(context, request), request["key"]
     if key not in found.tags:
         raise missing(f"No tag with name: {key} in experiment with id {found.id}")
-    context.track.experiments.set_tags(found.id, {key: None}, context.asker.user)
+    context.track.experiments.set_tags(found.id, {key: None}, context.caller.user)
     return {}
 
 
 def search(context: MlflowContext, request: Request) -> Answer:
     limit = page_size(request.get("max_results") or 0, _PAGE_MAX)
     offset = page_offset(request.get("page_token"))
-    if context.asker.sees(_PROJECT_OWN):
+    if context.caller.sees(_PROJECT_OWN):
         context.track.experiments.of_project(_PROJECT_OWN)
     statement = search_experiments(
         parse_filter(request.get("filter"), EXPERIMENTS),
         parse_orders(request.get("order_by") or (), EXPERIMENTS),
         view_of(request.get("view_type")),
-        context.asker.projects(),
+        context.caller.projects(),
         context.kind,
     )
     with context.track.db.reading() as connection:
@@ -147,9 +147,9 @@ def _home(context: MlflowContext, name: str) -> tuple[str, str]:
     Names are unique in a server: the prefix prevents conflicts with projects that the caller can't see.
     """
     project, slash, rest = name.partition("/")
-    if slash and rest and context.asker.known_project(project):
+    if slash and rest and context.caller.known_project(project):
         return project, name
-    project = context.asker.default_project()
+    project = context.caller.default_project()
     return project, name if project == _PROJECT_OWN else f"{project}/{name}"
 
 

@@ -85,7 +85,7 @@ def upload(
 ) -> None:
     """Stores a file. One of a logged model has the kind `model`."""
     kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
-    told = [_told(context, ArtifactPut(where.path), where)]
+    told = [_event(context, ArtifactPut(where.path), where)]
     try:
         context.track.artifacts.upload(where.owner, where.path, stage, expected_bytes, owner, kind, events=told)
     except (Invalid, Conflict) as error:
@@ -118,13 +118,13 @@ def remove(context: MlflowContext, path: str) -> None:
     if not where.path:
         raise Fault("Invalid path. Name a file or a folder of a run.")
     try:
-        context.track.artifacts.remove(where.owner, where.path, [_told(context, ArtifactRemoved(where.path), where)])
+        context.track.artifacts.remove(where.owner, where.path, [_event(context, ArtifactRemoved(where.path), where)])
     except NotFound as error:
         raise missing(str(error)) from error
 
 
-def _told(context: MlflowContext, data: Audit, where: ArtifactLocation) -> Event:
-    return context.track.db.event(data, context.asker.user, where.project, where.owner)
+def _event(context: MlflowContext, data: Audit, where: ArtifactLocation) -> Event:
+    return context.track.db.event(data, context.caller.user, where.project, where.owner)
 
 
 def safe_path(path: str) -> str:

@@ -57,7 +57,7 @@ def set_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     key, value = check_tag(request["key"], request.get("value"))
     target = context.target(run_id(request))
     with context.track.db.holding(target.run):
-        told = context.track.db.event(named(RunTags, [key]), context.asker.user, target.project, target.run)
+        told = context.track.db.event(named(RunTags, [key]), context.caller.user, target.project, target.run)
         _write(context, _tags(context, target, {key: value}), _recheck_required(context, target), told=told)
     return {}
 
@@ -152,7 +152,7 @@ def _params(context: MlflowContext, target: Target, values: Mapping[str, str]) -
         return []
     check_text(*values.keys(), *values.values())
     now = context.track.db.now()
-    return [params_record(target.run, values, attempt=0, actor=context.asker.user, now=now)]
+    return [params_record(target.run, values, attempt=0, actor=context.caller.user, now=now)]
 
 
 def _tags(context: MlflowContext, target: Target, given: Mapping[str, str]) -> list[Record]:
@@ -161,7 +161,7 @@ def _tags(context: MlflowContext, target: Target, given: Mapping[str, str]) -> l
     rest = {key: value for key, value in given.items() if key != RUN_NAME}
     records: list[Record] = []
     if rest:
-        records.append(tags_record(target.run, rest, actor=context.asker.user, now=context.track.db.now()))
+        records.append(tags_record(target.run, rest, actor=context.caller.user, now=context.track.db.now()))
     if given.get(RUN_NAME):
         name = given[RUN_NAME][:500]
         records.append(lambda connection: patch_run(connection, target.run, name=name))

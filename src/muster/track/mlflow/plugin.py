@@ -193,14 +193,14 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         if hasattr(model, "experiment_id"):
             visible = self._visible()
             return query if visible is None else query.filter(model.experiment_id.in_(visible))
-        projects = current().asker.projects() if hasattr(model, "workspace") else None
+        projects = current().caller.projects() if hasattr(model, "workspace") else None
         return query if projects is None else query.filter(model.workspace.in_(projects))
 
     def _with_workspace_field(self, instance: Any) -> Any:
         """Sets MLflow's workspace to the project, for objects that belong to no experiment."""
         if hasattr(instance, "workspace") and not isinstance(instance, SqlExperiment):
             with mlflow_errors():
-                instance.workspace = current().asker.default_project()
+                instance.workspace = current().caller.default_project()
         return super()._with_workspace_field(instance)
 
     def _experiment_where_clauses(self) -> list[Any]:
@@ -219,7 +219,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         if entity_type == EntityAssociationType.RUN:
             context = current()
             found = context.track.runs.many(entity_ids)
-            return [one for one in entity_ids if one in found and context.asker.sees(found[one].project)]
+            return [one for one in entity_ids if one in found and context.caller.sees(found[one].project)]
         model, column = {
             EntityAssociationType.TRACE: (SqlTraceInfo, SqlTraceInfo.request_id),
             EntityAssociationType.EVALUATION_DATASET: (SqlEvaluationDataset, SqlEvaluationDataset.dataset_id),
@@ -252,7 +252,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
 
     def _visible(self) -> set[int] | None:
         context = current()
-        projects = context.asker.projects()
+        projects = context.caller.projects()
         return None if projects is None else {one.id for one in context.track.experiments.list(projects, hidden=None)}
 
     def _mirror_run(self, run_id: str) -> int:

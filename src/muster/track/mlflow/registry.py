@@ -60,16 +60,16 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
             _validate_registered_model_tag(tag.key, tag.value)
         given, context = {tag.key: tag.value or "" for tag in tags or ()}, current()
         with mlflow_errors():
-            project = context.asker.default_project()
-            context.asker.need(project, "member")
+            project = context.caller.default_project()
+            context.caller.need(project, "member")
             try:
                 made = context.track.models.create(
-                    name, project, description=description or "", tags=given, actor=context.asker.user
+                    name, project, description=description or "", tags=given, actor=context.caller.user
                 )
             except Conflict:
                 found = context.track.models.get(name)
                 other = (
-                    found is not None and context.asker.sees(found.project) and "mlflow.prompt.is_prompt" in found.tags
+                    found is not None and context.caller.sees(found.project) and "mlflow.prompt.is_prompt" in found.tags
                 )
                 handle_resource_already_exist_error(name, other, has_prompt_tag(tags))
                 raise
@@ -109,7 +109,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         page_token: str | None = None,
     ) -> PagedList:
         _check_size(max_results, _MODELS_MOST)
-        found = [self._entity(one) for one in _models().search(current().asker.projects())]
+        found = [self._entity(one) for one in _models().search(current().caller.projects())]
         kept = SearchModelUtils.filter(found, add_prompt_filter_string(filter_string, is_prompt=False))
         return _page(SearchModelUtils.sort(kept, list(order_by or ())), max_results, page_token)
 
@@ -154,7 +154,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         with mlflow_errors():
             made = context.track.models.register(
                 name,
-                user=context.asker.user,
+                user=context.caller.user,
                 source=source,
                 run=run_id or "",
                 description=description or "",
@@ -186,7 +186,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
                 name,
                 found.version,
                 canonical.lower(),
-                actor=context.asker.user,
+                actor=context.caller.user,
                 why=_UNSAID,
                 evidence=[made_by.id] if made_by is not None else [],
                 force=made_by is None,
@@ -214,7 +214,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         page_token: str | None = None,
     ) -> PagedList:
         _check_size(max_results, _VERSIONS_MOST)
-        seen = {one.name: _models().aliases(one.name) for one in _models().search(current().asker.projects())}
+        seen = {one.name: _models().aliases(one.name) for one in _models().search(current().caller.projects())}
         found = [version_of(one, seen[one.name]) for one in _models().versions() if one.name in seen]
         kept = SearchModelVersionUtils.filter(found, add_prompt_filter_string(filter_string, is_prompt=False))
         order = list(order_by or ()) or ["last_updated_timestamp DESC", "name ASC", "version_number DESC"]
@@ -258,11 +258,11 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
 
     def _model(self, name: str, role: Role = "viewer") -> Model:
         _validate_model_name(name)
-        asker, found = current().asker, _models().get(name)
-        if found is None or not asker.sees(found.project):
+        caller, found = current().caller, _models().get(name)
+        if found is None or not caller.sees(found.project):
             raise MlflowException(f"Registered Model with name={name} not found", RESOURCE_DOES_NOT_EXIST)
         with mlflow_errors():
-            asker.need(found.project, role)
+            caller.need(found.project, role)
         return found
 
     def _version(self, name: str, version: Any, role: Role = "viewer") -> Version:
@@ -321,7 +321,7 @@ def _models() -> Models:
 
 
 def _user() -> str:
-    return current().asker.user
+    return current().caller.user
 
 
 def _check_size(max_results: int, most: int) -> None:

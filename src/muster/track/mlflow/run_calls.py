@@ -80,10 +80,10 @@ def create(context: MlflowContext, request: Request) -> Json:
             f"different values (run_name='{name}', mlflow.runName='{tagged}')."
         )
     began, user, origin = request.get("start_time"), request.get("user_id"), request.get("muster_origin")
-    doc: dict[str, Any] = {"mlflow": {"user_id": user}} if user is not None and user != context.asker.user else {}
+    doc: dict[str, Any] = {"mlflow": {"user_id": user}} if user is not None and user != context.caller.user else {}
     made = context.track.runs.create(
         project=experiment.project,
-        user=context.asker.user,
+        user=context.caller.user,
         name=name or tagged or _random_name(),
         source=IMPORTED if origin else SOURCE,
         experiment=experiment.id,
@@ -108,7 +108,7 @@ def search(context: MlflowContext, request: Request) -> Json:
         clauses=parse_filter(request.get("filter"), RUNS),
         orders=parse_orders(request.get("order_by") or (), RUNS),
         view=view_of(request.get("run_view_type")),
-        projects=context.asker.projects(),
+        projects=context.caller.projects(),
         limit=limit,
         offset=offset,
     )
@@ -133,7 +133,7 @@ def update(context: MlflowContext, request: Request) -> Json:
     # A job's run follows its job: if a script in it ends its MLflow run, that is ignored, not refused.
     context.track.runs.update(
         run,
-        actor=context.asker.user,
+        actor=context.caller.user,
         name=name or None,
         phase=None if target.of_job else PHASE.get(str(status)),
         ended_at=None if end is None or target.of_job else int(end) / 1000,
@@ -142,12 +142,12 @@ def update(context: MlflowContext, request: Request) -> Json:
 
 
 def delete(context: MlflowContext, request: Request) -> dict[str, Any]:
-    context.track.runs.hide(context.target(run_id(request), hidden=True).run, context.asker.user)
+    context.track.runs.hide(context.target(run_id(request), hidden=True).run, context.caller.user)
     return {}
 
 
 def restore(context: MlflowContext, request: Request) -> dict[str, Any]:
-    context.track.runs.restore(context.target(run_id(request), hidden=True).run, context.asker.user)
+    context.track.runs.restore(context.target(run_id(request), hidden=True).run, context.caller.user)
     return {}
 
 
@@ -157,8 +157,8 @@ def delete_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     if key not in context.track.runs.tags([run])[run]:
         raise missing(f"No tag with name: {key} in run with id {run}")
     db = context.track.db
-    told = db.event(named(RunTags, [key]), context.asker.user, target.project, run)
-    db.write(tags_record(target.run, {key: None}, actor=context.asker.user, now=db.now()), events=[told])
+    told = db.event(named(RunTags, [key]), context.caller.user, target.project, run)
+    db.write(tags_record(target.run, {key: None}, actor=context.caller.user, now=db.now()), events=[told])
     return {}
 
 
@@ -203,7 +203,7 @@ def _whole(context: MlflowContext, run: str) -> Json:
 def _parent(context: MlflowContext, run: str | None) -> str | None:
     """The parent run. If the caller can't see it, or it isn't in Muster, the parent is only a tag."""
     found = context.track.runs.get(run) if run else None
-    return found.id if found is not None and context.asker.sees(found.project) else None
+    return found.id if found is not None and context.caller.sees(found.project) else None
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:

@@ -191,17 +191,17 @@ def _rows(connection: Connection, asked: tuple[str, str], ids: Sequence[str]) ->
     return found
 
 
-def _asked(columns: str, table: str, by: str, rest: str = "") -> tuple[str, str]:
+def _select(columns: str, table: str, by: str, rest: str = "") -> tuple[str, str]:
     """A statement for SQLite and for PostgreSQL, with all ids as one value: thousands of values cost more than rows."""
     begin = f"SELECT {columns} FROM {table} WHERE {by}"  # noqa: S608
     return f"{begin} IN (SELECT value FROM json_each(?)){rest}", f"{begin} = ANY(%s){rest}"  # noqa: S608
 
 
-_METRICS: Final = _asked(
+_METRICS: Final = _select(
     "run, name, last, last_nan, last_time, last_step", metric_series.name, "run", f" AND rank = {WRITER}"
 )
-_PARAMS: Final = _asked("run, key, value", run_params.name, "run")
-_TAGS: Final = _asked("run, key, value", run_tags.name, "run")
-_INPUTS: Final = _asked("target, source, doc", links.name, "target", " AND role = 'reads' ORDER BY time, source")
+_PARAMS: Final = _select("run, key, value", run_params.name, "run")
+_TAGS: Final = _select("run, key, value", run_tags.name, "run")
+_INPUTS: Final = _select("target, source, doc", links.name, "target", " AND role = 'reads' ORDER BY time, source")
 _OF_MODEL: Final = f" AND substr(target, 1, {len(MODEL)}) = '{MODEL}'"
-_OUTPUTS: Final = _asked("source, target, doc", links.name, "source", f"{_OF_MODEL} ORDER BY time, target")
+_OUTPUTS: Final = _select("source, target, doc", links.name, "source", f"{_OF_MODEL} ORDER BY time, target")

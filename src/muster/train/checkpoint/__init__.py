@@ -2,7 +2,7 @@
 
     from muster.train import checkpoint
 
-    with checkpoint.Saver("checkpoints", keep=3) as saver:              # on every rank; also "s3://bucket/prefix"
+    with checkpoint.Saver("checkpoints", keep=3) as saver:              # on every rank; also s3://, gs://, az://
         found = saver.newest()                                         # the newest that verifies, or None
         if found is not None:
             restored = checkpoint.restore(found, snapshot)             # tensors in place; restored.shared, .extra

@@ -22,7 +22,7 @@ from muster.train.checkpoint.stage import Stage
 from muster.train.checkpoint.store import Store
 from muster.train.errors import CheckpointError, CheckpointFull
 
-THREADS: Final = 4  # files of one rank that are checksummed and written at once
+THREADS: Final = 8  # files of one rank that are checksummed and written at once
 
 File = tuple[str, int, int]  # name in the checkpoint's folder, size in bytes, CRC-32
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 from muster.runtime import rank_info, reporter
 from muster.runtime.manifest import MANIFEST, Manifest
 from muster.train.checkpoint import index, plain
+from muster.train.checkpoint.bucket import open_bucket
 from muster.train.checkpoint.gang import SaveGroup, shared_gang
 from muster.train.checkpoint.index import INDEX, Index
 from muster.train.checkpoint.reader import Reader
-from muster.train.checkpoint.s3 import open_s3
 from muster.train.checkpoint.store import BLOCK, Committed, Local, Store, checksum
-from muster.train.errors import CheckpointDamaged, CheckpointError
+from muster.train.errors import CheckpointDamaged
 
 SHARED: Final = "shared.pt"
 THREADS: Final = 4
@@ -28,7 +28,7 @@ class Found:
     """A valid checkpoint."""
 
     step: int
-    path: str  # for display: a folder, or s3://bucket/prefix/step-...
+    path: str  # for display: a folder, or a URL such as s3://bucket/prefix/step-...
     folder: str
     manifest: Manifest = field(repr=False)
     store: Store = field(repr=False)
@@ -72,16 +72,12 @@ def newest(where: str | Path, *, checksums: bool = True) -> Found | None:
 
 
 def open_store(where: str | Path) -> Store:
-    """A folder, or s3://bucket/prefix."""
-    if str(where).startswith("s3://"):
-        return open_s3(str(where))
-    if "://" in str(where):
-        raise CheckpointError(f"checkpoints in {where}: expected a folder or s3://bucket/prefix.")
-    return Local(Path(where).absolute())
+    """A folder, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix."""
+    return open_bucket(str(where)) if "://" in str(where) else Local(Path(where).absolute())
 
 
 def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
-    for candidate in gang.lead(lambda: _told(store.committed(), store.where)):
+    for candidate in gang.lead(lambda: _with_manifest(store.committed(), store.where)):
         assert candidate.manifest is not None
         path = f"{store.where}/{candidate.folder}"
         what = gang.lead(lambda each=candidate: wrong_sizes(store, each))  # type: ignore[misc]
@@ -92,7 +88,7 @@ def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
         if what is None:
             return Found(candidate.manifest.step, path, candidate.folder, candidate.manifest, store, gang)
         if gang.rank == 0:
-            _tell(path, what)
+            _report_damage(path, what)
     return None
 
 
@@ -111,15 +107,15 @@ def extra_name(rank: int) -> str:
     return f"rank-{rank:05d}.pt"
 
 
-def _told(found: Sequence[Committed], where: str) -> list[Committed]:
+def _with_manifest(found: Sequence[Committed], where: str) -> list[Committed]:
     """Checkpoints with a manifest. The others are only logged."""
     for each in found:
         if each.manifest is None:
-            _tell(f"{where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
+            _report_damage(f"{where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
     return [each for each in found if each.manifest is not None]
 
 
-def _tell(path: str, what: str) -> None:
+def _report_damage(path: str, what: str) -> None:
     text = f"checkpoint {path} is damaged and is not used: {what}"
     rank_info.warn(f"{text}.")
     reporter.note(text)

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypedDict
 
 from muster.runtime import rank_info
 from muster.train.errors import CheckpointError, CheckpointHeld
@@ -19,6 +19,13 @@ from muster.train.errors import CheckpointError, CheckpointHeld
 OWNER: Final = ".owner"
 LEASE: Final = 60.0  # seconds after the last renewal until another run may take the lease
 RENEWALS: Final = 3  # renewals within the lifetime of a lease
+
+
+class Tag(TypedDict, total=False):
+    """A version of an object, as object stores name it: some by the one, some by the other."""
+
+    e_tag: str
+    version: str
 
 
 class Hold(Protocol):
@@ -80,7 +87,7 @@ class Seen:
     """A lease as it is stored."""
 
     data: bytes
-    tag: str
+    tag: Tag
     age: float  # seconds since it was last renewed, by the server's own clock
 
 
@@ -89,7 +96,7 @@ class Register(Protocol):
 
     def peek(self, name: str) -> Seen | None: ...
 
-    def swap(self, name: str, data: bytes, tag: str | None) -> str | None:
+    def swap(self, name: str, data: bytes, tag: Tag | None) -> Tag | None:
         """Writes only if the object has this tag (None: only if there is no object). Returns the new tag, or None."""
 
     def drop(self, name: str) -> None: ...
@@ -102,7 +109,7 @@ class LeaseHold:
     register: Register
     where: str
     seconds: float = LEASE
-    _tag: str | None = None
+    _tag: Tag | None = None
     _mine: bytes = b""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leave: threading.Event = field(default_factory=threading.Event)

@@ -6,12 +6,14 @@ image of its files, so that the snapshot is copied directly into the buffers tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
@@ -20,8 +22,6 @@ from muster.train.checkpoint.index import Chunk, Index, TensorIndexEntry, byte_s
 from muster.train.errors import CheckpointError
 
 ALIGN: Final = 64  # bytes: alignment of items, so that any dtype can be viewed in place
-FILE_BYTES: Final = 256 << 20  # a rank's image is split into files of about this size, written and verified in parallel
-FILES_MAX: Final = 16
 
 Signature = tuple[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], str], ...]
 
@@ -32,7 +32,10 @@ class Item:
 
     key: str
     dtype: torch.dtype
+    shape: tuple[int, ...]  # of the whole tensor
+    offsets: tuple[int, ...]  # in the whole tensor
     sizes: tuple[int, ...]
+    row: int  # where it begins in the rank's own tensor, which may be divided by rows
     at: int  # bytes from the begin of the image
     bytes: int
 
@@ -73,8 +76,9 @@ def local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def make_plan(tensors: dict[str, Tensor], gang: SaveGroup) -> Plan:
-    """All ranks call it together. Raises on all ranks if the parts don't cover the whole tensors."""
+def make_plan(tensors: dict[str, Tensor], gang: SaveGroup, file_bytes: Callable[[int], int]) -> Plan:
+    """All ranks call it together. Raises on all ranks if the parts don't cover the whole tensors. `file_bytes` says how
+    large files should be, given the bytes of a rank."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
 
     def mine() -> SavePlan:
@@ -84,8 +88,8 @@ def make_plan(tensors: dict[str, Tensor], gang: SaveGroup) -> Plan:
     def share(plans: list[SavePlan]) -> list[Plan]:
         _check_alike(plans)
         divided, _ = planner.create_global_plan(plans)
-        laid = [_lay_out(plan.items, rank) for rank, plan in enumerate(divided)]
-        index = _index([plan.items for plan in divided], laid)
+        laid = [_lay_out(plan.items, rank, file_bytes) for rank, plan in enumerate(divided)]
+        index = _index(laid)
         return [Plan(each.items, each.parts, each.size, index if rank == 0 else None) for rank, each in enumerate(laid)]
 
     return gang.divide(mine, share)
@@ -106,22 +110,46 @@ def _check_alike(plans: list[SavePlan]) -> None:
                 )
 
 
-def _lay_out(items: list[WriteItem], rank: int) -> Plan:
+def _lay_out(items: list[WriteItem], rank: int, file_bytes: Callable[[int], int]) -> Plan:
+    most = file_bytes(sum(byte_size(_chunk(item).sizes, _dtype(item)) for item in items))
     placed: list[Item] = []
     at = 0
     for item in items:
         assert item.tensor_data is not None
-        assert item.tensor_data.chunk is not None
-        sizes, dtype = tuple(item.tensor_data.chunk.sizes), item.tensor_data.properties.dtype
-        size = byte_size(sizes, dtype)
-        placed.append(Item(item.index.fqn, dtype, sizes, at, size))
-        at += -(-size // ALIGN) * ALIGN
-    return Plan(placed, _split(placed, at, rank), at)
+        chunk, dtype, shape = _chunk(item), _dtype(item), tuple(item.tensor_data.size)
+        for row, offsets, sizes in _pieces(tuple(chunk.offsets), tuple(chunk.sizes), dtype, most):
+            size = byte_size(sizes, dtype)
+            placed.append(Item(item.index.fqn, dtype, shape, offsets, sizes, row, at, size))
+            at += -(-size // ALIGN) * ALIGN
+    return Plan(placed, _split(placed, at, rank, most), at)
 
 
-def _split(items: list[Item], size: int, rank: int) -> list[Part]:
+def _pieces(
+    offsets: tuple[int, ...], sizes: tuple[int, ...], dtype: torch.dtype, most: int
+) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Divides a part by rows, if it is larger than `most` bytes: first row, offsets and sizes of each piece."""
+    if byte_size(sizes, dtype) <= most:
+        yield 0, offsets, sizes
+        return
+    step = max(1, most // byte_size(sizes[1:], dtype))
+    for row in range(0, sizes[0], step):
+        yield row, (offsets[0] + row, *offsets[1:]), (min(step, sizes[0] - row), *sizes[1:])
+
+
+def _chunk(item: WriteItem) -> ChunkStorageMetadata:
+    assert item.tensor_data is not None
+    assert item.tensor_data.chunk is not None
+    return item.tensor_data.chunk
+
+
+def _dtype(item: WriteItem) -> torch.dtype:
+    assert item.tensor_data is not None
+    return item.tensor_data.properties.dtype
+
+
+def _split(items: list[Item], size: int, rank: int, most: int) -> list[Part]:
     """Splits the image into files of about the same size; each begins with an item."""
-    count = max(1, min(FILES_MAX, -(-size // FILE_BYTES)))
+    count = max(1, -(-size // most))
     begins = [0]
     for item in items:
         if len(begins) < count and item.at >= size * len(begins) // count and item.at > begins[-1]:
@@ -130,15 +158,12 @@ def _split(items: list[Item], size: int, rank: int) -> list[Part]:
     return [Part(f"rank-{rank:05d}-{n}.bin", b, e) for n, (b, e) in enumerate(zip(begins, ends, strict=True)) if e > b]
 
 
-def _index(given: list[list[WriteItem]], laid: list[Plan]) -> bytes:
+def _index(laid: list[Plan]) -> bytes:
     entries: dict[str, TensorIndexEntry] = {}
-    for items, plan in zip(given, laid, strict=True):
-        for item, placed in zip(items, plan.items, strict=True):
-            assert item.tensor_data is not None
-            assert item.tensor_data.chunk is not None
-            entry = entries.setdefault(placed.key, TensorIndexEntry(placed.dtype, tuple(item.tensor_data.size)))
-            if placed.bytes:
-                part = next(each for each in plan.parts if each.begin <= placed.at < each.end)
-                offsets = tuple(item.tensor_data.chunk.offsets)
-                entry.chunks.append(Chunk(offsets, placed.sizes, part.file, placed.at - part.begin))
+    for plan in laid:
+        for item in plan.items:
+            entry = entries.setdefault(item.key, TensorIndexEntry(item.dtype, item.shape))
+            if item.bytes:
+                part = next(each for each in plan.parts if each.begin <= item.at < each.end)
+                entry.chunks.append(Chunk(item.offsets, item.sizes, part.file, item.at - part.begin))
     return Index(len(laid), entries).encode()

@@ -60,7 +60,7 @@ class Saver:
     All ranks must call every method except `poll` together, in the same order. One process needs no process group.
     """
 
-    where: str | Path  # a folder that all ranks see, or s3://bucket/prefix
+    where: str | Path  # a folder that all ranks see, or s3://bucket/prefix, gs://... or az://...
     keep: int = 3  # number of newest checkpoints to keep
     keep_every: int = 0  # checkpoints at multiples of this step are kept forever; 0: none
     busy: Literal["wait", "skip"] = "wait"  # what `save` does while another save is in progress
@@ -110,14 +110,14 @@ class Saver:
         started = time.monotonic()
         store = self._opened()
         tensors = dict(snapshot.tensors())
-        mine = _Mine()
-        told = self._control.gather(lambda: self._tell_gang(snapshot, tensors, mine))
+        mine = _RankData()
+        told = self._control.gather(lambda: self._rank_state(snapshot, tensors, mine))
         _check_steps([step for step, _, _ in told])
         if self.busy == "skip" and not wait and any(running for _, running, _ in told):
             return None
         self._join()
         if self._plan is None or any(changed for _, _, changed in told):
-            self._plan = mine.signature, make_plan(tensors, self._control)
+            self._plan = mine.signature, make_plan(tensors, self._control, store.file_bytes)
         plan = self._plan[1]
         draft = Draft(snapshot.step, plan, self._stage, mine.shared, mine.extra, self._copy(plan, tensors), mine.values)
         saving = self._last = Saving(snapshot.step)
@@ -181,7 +181,7 @@ class Saver:
         if error and self._failed > self.tolerate:
             raise error
 
-    def _tell_gang(self, snapshot: Snapshot, tensors: dict[str, Tensor], mine: _Mine) -> tuple[int, bool, bool]:
+    def _rank_state(self, snapshot: Snapshot, tensors: dict[str, Tensor], mine: _RankData) -> tuple[int, bool, bool]:
         """Exchanges each rank's step, whether it still writes, and whether its tensors have changed."""
         mine.signature = signature(tensors)
         mine.shared = plain.dump(snapshot.shared, "Snapshot.shared")
@@ -200,7 +200,7 @@ class Saver:
 
 
 @dataclass(slots=True)
-class _Mine:
+class _RankData:
     """The data that a rank prepares for one save."""
 
     signature: Signature = ()
@@ -231,10 +231,10 @@ class _Work:
         saving.stall_seconds += self.draft.stage.device_seconds
         saving.seconds = time.monotonic() - self.started
         if self.gang.rank == 0:
-            self._tell()
+            self._report()
         saving._end.set()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         saving = self.saving
         if saving.error is not None:
             rank_info.warn(str(saving.error))

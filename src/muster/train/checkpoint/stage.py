@@ -34,7 +34,9 @@ class Stage:
         for item in plan.items:
             if item.bytes:
                 place = self.image[item.at : item.at + item.bytes].view(item.dtype).view(item.sizes)
-                place.copy_(parts[item.key], non_blocking=True)
+                part = parts[item.key]
+                whole = part.shape == place.shape
+                place.copy_(part if whole else part.narrow(0, item.row, item.sizes[0]), non_blocking=True)
         return partial(self._finish, begun, _mark()) if cuda else _ready
 
     def bytes(self) -> memoryview:

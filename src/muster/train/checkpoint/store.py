@@ -16,6 +16,8 @@ from muster.train.checkpoint.owner import FileHold, Hold
 from muster.train.errors import CheckpointDamaged, CheckpointError
 
 BLOCK: Final = 8 << 20  # block size in bytes for checksums, writes and reads
+FILE_BYTES: Final = 256 << 20  # files of a rank are written and verified in parallel
+FILES_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class Store(Protocol):
 
     @property
     def where(self) -> str: ...
+
+    def file_bytes(self, size: int) -> int:
+        """About how large the files should be into which a rank divides `size` bytes."""
 
     def put(self, name: str, data: memoryview) -> int:
         """Writes a file durably and returns the CRC-32 of the data."""
@@ -79,6 +84,9 @@ class Local:
     @property
     def where(self) -> str:
         return str(self.root)
+
+    def file_bytes(self, size: int) -> int:
+        return max(FILE_BYTES, -(-size // FILES_MAX))
 
     def put(self, name: str, data: memoryview) -> int:
         path = self.root / name

@@ -16,7 +16,7 @@ from muster.track.mlflow.context import MlflowContext
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAsker:
+class ServerCaller:
     """`writing`: only projects that the caller may write to are visible, so that nothing else can be changed."""
 
     identity: Identity
@@ -73,17 +73,17 @@ def context_for(service: Service, authorization: str | None, *, writing: bool) -
     caller = authenticate(bearer(authorization), leader.store.state(), leader.clock.now())
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
-    return MlflowContext(leader.track, ServerAsker(caller, leader.store.state(), writing))
+    return MlflowContext(leader.track, ServerCaller(caller, leader.store.state(), writing))
 
 
 def need_member(context: MlflowContext) -> None:
     """Raises NotAllowed unless the caller may write to some project. Each call checks the project itself."""
-    if not getattr(context.asker, "may_write", False):
+    if not getattr(context.caller, "may_write", False):
         raise NotAllowed("This needs the role member in a project.", "Ask an admin of a project.")
 
 
 def need_superuser(context: MlflowContext) -> None:
-    if not getattr(context.asker, "superuser", False):
+    if not getattr(context.caller, "superuser", False):
         raise NotFound("This part of MLflow is open to administrators only.", "Ask whoever runs this server.")
 
 
