@@ -18,9 +18,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _SERVE = "import sys; sys.path[:] = {path!r}; import warm_kit; warm_kit.serve({modules!r})"
 
@@ -148,9 +148,8 @@ def _load(name: str) -> None:
         sys.modules.pop(name, None)  # the process that needs it meets it again, and its log has it
 
 
-def _become(asked: dict[str, Any]) -> None:
-    status = 1
-    try:
+def _become(asked: dict[str, Any]) -> NoReturn:
+    def work() -> int | None:
         os.setsid()
         with Path(os.devnull).open() as nothing, Path(asked["log"]).open("ab") as log:
             os.dup2(nothing.fileno(), 0)
@@ -161,7 +160,17 @@ def _become(asked: dict[str, Any]) -> None:
         time.tzset()
         os.chdir(asked["cwd"])
         sys.argv[:] = asked["args"]
-        status = _call(asked["function"], *asked["args"]) or 0
+        status: int | None = _call(asked["function"], *asked["args"])
+        return status
+
+    finish(work)
+
+
+def finish(work: Callable[[], int | None]) -> NoReturn:
+    """Ends a process that was forked, as an interpreter would after this work."""
+    status = 1
+    try:
+        status = work() or 0
     except SystemExit as left:
         if isinstance(left.code, str):
             sys.stderr.write(f"{left.code}\n")

@@ -6,21 +6,18 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import textwrap
 from pathlib import Path
 
 from components import require
 from live import below, until
-from rigs import netns
+from rigs import netns, ray_processes
+from warm_kit import Started, Warm
 
 HEAD = "127.0.0.1:6379"
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # names too: a node without a label that says otherwise has its address
-RAY = Path(sys.executable).parent / "ray"
 CLIENTS = 10001  # a part of the head listens there; where it can't in time, the head goes
 SLOW = ("timed out during startup", "Timed out waiting for node info")
 TRIES = 4
@@ -39,6 +36,8 @@ QUICK = {
     "RAY_enable_worker_prestart": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_enable_open_telemetry": "0",
+    # Agents are no children of the raylet: see `ray_processes`.
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
 }
 
 
@@ -48,20 +47,21 @@ class RayRig:
     name = "ray"
     pool = "ray"
 
-    def __init__(self, dashboard: bool = True, nodes: int = len(NODES)) -> None:
+    def __init__(self) -> None:
         self.env: dict[str, str] = {}
         self.config = ""
-        self._dashboard, self._names = dashboard, NODES[:nodes]
         self._network = -1
+        self._warm: Warm | None = None
         self._session = Path()
         self.folder = Path()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, Started] = {}
         self._options: dict[str, list[str]] = {}
         self._tries: dict[str, int] = {}
 
     def start(self, folder: Path) -> None:
         require("Ray", importlib.util.find_spec("ray") is not None, "Install it: pip install 'ray[default]'.")
         self._network = netns.enter()
+        self._warm = Warm(*ray_processes.IMPORTED, "rigs.ray_processes", **QUICK, OPENBLAS_NUM_THREADS="1")
         self.folder = folder
         self._session = Path(tempfile.mkdtemp(prefix="mr-"))  # short: a socket's path has at most 107 characters
         self.config = textwrap.dedent(f"""
@@ -76,10 +76,10 @@ class RayRig:
             node = {{cpus = 2, memory = "1GB"}}
             max_nodes = 2
         """)
-        self._begin_all()
+        self._begin_all(dashboard=True)
 
     def restore(self) -> None:
-        for name in self._names:
+        for name in NODES:
             if name not in self._running:
                 self._begin_node(name)
         until(lambda: all(self._is_up(name) for name in self._running), "every Ray node", patience=240)
@@ -94,7 +94,7 @@ class RayRig:
         self._kill_all()
         shutil.rmtree(self._session, ignore_errors=True)  # what is being killed may still write there
         self._session = Path(tempfile.mkdtemp(prefix="mr-"))
-        self._begin_all()
+        self._begin_all(dashboard=False)  # nobody asks for records any more
 
     def records(self) -> str:
         said = self.ask("""
@@ -119,16 +119,20 @@ class RayRig:
             remove_placement_group(get_placement_group(name))
         """)
 
-    def ask(self, program: str, **env: str) -> str:
+    def ask(self, program: str) -> str:
         """What a program prints that is connected to the cluster."""
         start = f"import ray\nray.init('{HEAD}', namespace='others', log_to_driver=False)\n"
-        command = [sys.executable, "-c", start + textwrap.dedent(program)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **QUICK, **env})
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        log, out = self.folder / "asked.log", self.folder / "asked.out"
+        asked = self._fork("program", [str(out), start + textwrap.dedent(program)], log)
+        if not asked.ended(240):
+            asked.kill_session()
+        assert asked.wait() == 0, log.read_text()[-3000:]
+        return out.read_text()
 
     def close(self) -> None:
         self._kill_all()
+        if self._warm is not None:
+            self._warm.close()
         if self._network >= 0:
             netns.leave(self._network)
             self._network = -1
@@ -141,10 +145,10 @@ class RayRig:
             process.wait(180)
         self._running.clear()
 
-    def _begin_all(self) -> None:
+    def _begin_all(self, dashboard: bool) -> None:
         options = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=0"]
-        options += [f"--include-dashboard={str(self._dashboard).lower()}"]
-        self._begin("head", [*options, "--dashboard-host=127.0.0.1"])
+        options += [f"--include-dashboard={str(dashboard).lower()}", "--dashboard-host=127.0.0.1"]
+        self._begin("head", options)
         until(lambda: self._is_up("head"), "Ray's head", patience=180)
         self.restore()
 
@@ -154,14 +158,18 @@ class RayRig:
         self._begin(name, [*given, f"--resources={kind}", "--labels=rack=r1"])
 
     def _begin(self, name: str, options: list[str]) -> None:
-        namespace = ["unshare", "--pid", "--fork", "--mount-proc", f"--kill-child={signal.SIGKILL.name}"]
-        command = [*namespace, str(RAY), "start", "--block", "--disable-usage-stats", *options]
-        command += [f"--temp-dir={self._session / name}"]  # as on machines of their own
-        command += ["--include-log-monitor=false"]  # it would send workers' output to drivers, none of which wants it
-        env = {**os.environ, **QUICK, "PWD": "/"}
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
+        # A folder as on a machine of its own. The log monitor would send workers' output to drivers; none wants it.
+        given = ["--block", "--disable-usage-stats", "--include-log-monitor=false"]
+        given += [f"--temp-dir={self._session / name}", *options]
+        log = self.folder / f"{name}.log"
+        self._running[name] = self._fork("node", [str(self._session / f"{name}-forks"), *given], log)
         self._options[name] = options
+
+    def _fork(self, function: str, args: list[str], log: Path) -> Started:
+        assert self._warm is not None
+        log.write_bytes(b"")
+        env = {**os.environ, **QUICK, "PWD": "/"}
+        return self._warm.start(f"rigs.ray_processes:{function}", args, log, env, Path("/"))
 
     def _is_up(self, name: str) -> bool:
         said = (self.folder / f"{name}.log").read_text()

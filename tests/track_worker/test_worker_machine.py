@@ -136,6 +136,22 @@ def test_the_packages_are_those_of_that_python_and_the_cache_sees_a_new_one(tmp_
     assert look() == {"first": "1.0", "second": "2.0"}
 
 
+def test_jobs_in_two_folders_share_the_list_of_packages_unless_the_folder_is_part_of_the_path(tmp_path):
+    cache, folders = tmp_path / "cache", [tmp_path / "a", tmp_path / "b"]
+    env = {"PATH": str(Path(sys.executable).parent)}
+    for folder in folders:
+        (folder / "lib").mkdir(parents=True)
+        install(folder / "lib", folder.name, "1.0")
+
+    def look(path: str, folder: Path) -> dict[str, str]:
+        return dict(capture("python x.py", {**env, "PYTHONPATH": path}, str(folder), {}, cache)["packages"])
+
+    assert look("/nowhere", folders[0]) == look("/nowhere", folders[1])
+    assert len(list(cache.iterdir())) == 1
+    assert look("/nowhere:lib", folders[0]).get("a") == "1.0"
+    assert look("/nowhere:lib", folders[1]).get("b") == "1.0"
+
+
 def install(site: Path, name: str, version: str) -> None:
     info = site / f"{name}-{version}.dist-info"
     info.mkdir()

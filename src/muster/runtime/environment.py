@@ -215,8 +215,8 @@ def _key(python: str, environment: Mapping[str, str], workdir: str) -> str:
         environment.get("PYTHONPATH", ""),
         environment.get("PYTHONHOME", ""),
     ]
-    if "PYTHONPATH" in environment:
-        relevant.append(workdir)  # its parts may be relative
+    if not all(part.startswith("/") for part in environment.get("PYTHONPATH", "/").split(os.pathsep)):
+        relevant.append(workdir)  # a relative part depends on it
     return f"environment-{hashlib.sha256(json.dumps(relevant).encode()).hexdigest()[:24]}.json"
 
 
