@@ -117,12 +117,13 @@ async def exec_(
     stream = await open_exec(to, ref, command, worker=worker, rank=rank)
     try:
         while True:
+            wait = WAIT
             if left:
                 try:
-                    left = left[await stream.offer(left) :]
+                    taken = await stream.offer(left)
+                    left, wait = left[taken:], 0.0 if taken else _SOON
                 except Conflict:  # it has ended without reading all; how is in its last frame
                     left = b""
-            wait = _SOON if left else WAIT
             if until is not None:
                 wait = min(wait, max(0.0, until - time.monotonic()))
             for frame in await stream.receive(wait):

@@ -121,6 +121,8 @@ class Session:
             self._input = self._terminal
         else:
             (read, self._input), (out, out_write), (err, err_write) = os.pipe(), os.pipe(), os.pipe()
+            with contextlib.suppress(OSError):  # the system's limit for a user's pipes may be reached
+                fcntl.fcntl(out_write, fcntl.F_SETPIPE_SZ, CHUNK)
             ours, theirs = {out: DATA, err: STDERR}, (read, out_write, err_write)
         pid = os.fork() if self._sandbox is None else self._sandbox.fork()
         if pid == 0:
@@ -159,7 +161,7 @@ class Session:
             for fd in ready & streams.keys() if running else tuple(streams):  # at its end, all that is there
                 got = 0
                 chunk: bytes | None = b""
-                while got < CHUNK and (chunk := _read(fd)):  # more can't be its own: a pipe holds less
+                while got < CHUNK and (chunk := _read(fd)):  # more can't be its own: a pipe holds no more
                     found += encode(streams[fd], by_kind[streams[fd]].feed(chunk))
                     got += CHUNK if running else len(chunk)
                 if running and chunk is None:  # its end
