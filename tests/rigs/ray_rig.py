@@ -31,6 +31,7 @@ QUICK = {
     "RAY_FAKE_CLUSTER": "1",  # of the autoscaler: its nodes are processes on this host
     "AUTOSCALER_UPDATE_INTERVAL_S": "1",
     "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "180",
     # Two cores are enough for a cluster of four nodes if none of them starts workers, or counts, in advance.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_enable_worker_prestart": "0",
