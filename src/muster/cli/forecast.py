@@ -82,10 +82,10 @@ def start_and_cost(to: Client, job: Job) -> str:
     parts = []
     if found["forecast"]:
         parts.append(f"starts {when(found['forecast'])}")
-    elif found["phase"] == "starting" and not found.get("engine_estimate"):
-        parts.append("starts now")
-    elif found["phase"] != "queued":
+    elif found.get("engine_estimate") is not None:
         parts.append(_sentence(found))
+    elif found["phase"] in ("starting", "running"):
+        parts.append("starts now")
     return "; ".join([*parts, *_cost(found["estimate"])])
 
 

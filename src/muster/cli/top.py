@@ -22,6 +22,7 @@ from muster.cli.output import emit, out, table
 from muster.client import Client, Job
 
 _BAR = 12  # characters
+_WIDE = 130  # columns of a terminal that has room for bars
 _NODES = 12  # nodes that are shown one by one; of more, the fullest and those with trouble
 _JOBS = 200
 _ACTIVE = ("starting", "running", "stopping")
@@ -104,6 +105,8 @@ def _bar(total: float, free: float, words: Any) -> Text:
     if not total:
         return Text("-", style="dim")
     used = total - free
+    if out().width < _WIDE:
+        return Text(words(used, total))
     filled = round(_BAR * min(1.0, max(0.0, used / total)))
     return Text.assemble(("━" * filled, "blue"), ("╌" * (_BAR - filled), "dim"), f" {words(used, total)}")
 
