@@ -105,6 +105,13 @@ def test_a_whole_log_in_one_write(store: Store) -> None:
     assert all(len(chunk.data) <= 64 << 10 for chunk in store.logs("j", 1, 0, 0, 9999))
 
 
+def test_one_write_that_is_within_the_limit_is_kept_whole(store: Store) -> None:
+    sizes = [0, 8, 7, 34, 60, 60, 60, 0, 0, 0, 0, 11, 30, 60, 60]
+    text = b"".join(b"%03d" % number + b"." * size + b"\n" for number, size in enumerate(sizes))
+    write(store, log(0, text, keep=512))
+    assert kept_of(store, text, 512) == (text, b"")
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_written_and_however_it_is_cut(store: Store, data: st.DataObject) -> None:

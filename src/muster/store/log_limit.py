@@ -48,7 +48,7 @@ def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
     if keep is None:
         return _cut(data, write.start, CHUNK)
     each, head = _each(keep), _head(keep)
-    if write.end <= head:
+    if write.end <= keep:  # nothing of the log has to go
         return _cut(data, write.start, each)
     begins = max(0, head - write.start)  # where the first half ends within this write
     begins = data.rfind(b"\n", max(0, begins - each), begins) + 1 or _whole_character(data, begins)
