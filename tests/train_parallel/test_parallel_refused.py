@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from equal_kit import LLAMA, TIED, VISION, Case, build, loss_sum, prepare, share
+from equal_kit import DEEP, LLAMA, TIED, VISION, Case, build, loss_sum, prepare, share
 from torch import Tensor, nn
 
 from gang_kit import gang
@@ -25,7 +25,7 @@ S = ParallelSettings
     [
         (Case("", {"tp": 3}), "4 heads don't divide by tp 3"),
         (Case("", {"tp": 4}), "2 KV heads don't divide by tp 4"),
-        (Case("", {"pp": 5}), "4 layers can't make pp 5 stages"),
+        (Case("", {"pp": 5}, config=DEEP), "4 layers can't make pp 5 stages"),
         (Case("", {"pp": 2}, config=TIED), "a tied head would need the embedding on the first and the last of pp 2"),
         (Case("", {"dp": 2}, S(sequence=True)), "parallel.sequence is on, but the mesh is dp 2"),
         (Case("", {"tp": 3}, S(sequence=True), config=replace(LLAMA, heads=3, dim=24, kv_heads=3)), "8 tokens"),

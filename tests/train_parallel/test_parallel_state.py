@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from equal_kit import GPT2, LLAMA, OPTIM, STEPS, Case, Outcome, batches, differences, plain, prepare, train_step
+from equal_kit import DEEP, GPT2, OPTIM, STEPS, Case, Outcome, batches, differences, plain, prepare, train_step
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -21,15 +21,15 @@ from muster.train.parallel import ParallelSettings, load_state_dicts, state_dict
 
 S = ParallelSettings
 HALF = STEPS // 2
-FROM = Case("from", {"fsdp": 2, "tp": 2}, S(sequence=True), max_norm=0.5)
+FROM = Case("from", {"fsdp": 2, "tp": 2}, S(sequence=True), config=DEEP, max_norm=0.5)
 INTO = [
-    Case("alone"),
-    Case("dp", {"dp": 4}),
-    Case("fsdp", {"fsdp": 4}),
-    Case("dp x fsdp", {"dp": 2, "fsdp": 2}),
-    Case("dp x tp", {"dp": 2, "tp": 2}),
-    Case("tp x pp", {"tp": 2, "pp": 2}, S(schedule="interleaved"), micros=2),
-    Case("fsdp x pp", {"fsdp": 2, "pp": 2}, micros=2),
+    Case("alone", config=DEEP),
+    Case("dp", {"dp": 4}, config=DEEP),
+    Case("fsdp", {"fsdp": 4}, config=DEEP),
+    Case("dp x fsdp", {"dp": 2, "fsdp": 2}, config=DEEP),
+    Case("dp x tp", {"dp": 2, "tp": 2}, config=DEEP),
+    Case("tp x pp", {"tp": 2, "pp": 2}, S(schedule="interleaved"), config=DEEP, micros=2),
+    Case("fsdp x pp", {"fsdp": 2, "pp": 2}, config=DEEP, micros=2),
 ]
 
 
@@ -76,7 +76,7 @@ def test_goes_on_in_another_layout(number: int) -> None:
 def test_keys_are_names_of_the_whole_model() -> None:
     prepared = prepare(Case("", config=GPT2), make_mesh(Layout(), "cpu"))
     model, optim = state_dicts(prepared, adamw(prepared.parts, OPTIM))
-    assert "blocks.3.attention.q.weight" in model
+    assert "blocks.1.attention.q.weight" in model
     assert not [name for name in model if "table" in name]  # computed, not saved
     assert set(optim) == {f"{name}.{state}" for name in model for state in ("step", "exp_avg", "exp_avg_sq")}
 
@@ -94,12 +94,12 @@ def test_writing_into_a_state_changes_what_is_trained() -> None:
 
 def test_the_state_of_another_model_is_refused() -> None:
     mesh = make_mesh(Layout(), "cpu")
-    small = prepare(Case("", config=replace(LLAMA, layers=2)), mesh)
-    other = prepare(Case("", config=replace(LLAMA, ffn=40)), mesh)
+    small = prepare(Case(""), mesh)
+    other = prepare(Case("", config=replace(DEEP, ffn=40)), mesh)
     with pytest.raises(CheckpointMismatch, match=r"missing blocks\.2\..*\(18 in all\)"):
-        load_state_dicts(prepare(Case(""), mesh), None, state_dicts(small)[0])
+        load_state_dicts(prepare(Case("", config=DEEP), mesh), None, state_dicts(small)[0])
     with pytest.raises(CheckpointMismatch, match=r"ffn\.gate\.weight is \[40, 32\], expected \[48, 32\]"):
-        load_state_dicts(prepare(Case(""), mesh), None, state_dicts(other)[0])
+        load_state_dicts(prepare(Case("", config=DEEP), mesh), None, state_dicts(other)[0])
 
 
 def _full(state: dict[str, Any]) -> dict[str, Tensor]:
