@@ -23,7 +23,7 @@ PEOPLE = ("nobody", "outsider", "viewer", "auditor", "member", "admin", "superus
 
 
 @dataclass
-class World:
+class ServerSetup:
     """What the requests are about, made once; and clients by who asks."""
 
     server: LiveServer
@@ -49,7 +49,7 @@ class World:
         return name
 
 
-def make_world(server: LiveServer) -> World:
+def make_setup(server: LiveServer) -> ServerSetup:
     root = server.http()
     root.post("/v1/nodes/local-0/health", json={"health": "quarantined"})  # nothing that is submitted here runs
     for project in (PROJECT, OTHER):
@@ -73,32 +73,32 @@ def make_world(server: LiveServer) -> World:
     job = root.post("/v1/jobs", json={"spec": spec}).json()["id"]
     opened = root.post("/v1/runs/external", json=_opening()).json()
     people["attempt"] = server.http(opened["token"])
-    world = World(server, root, people, job, opened["id"], opened["token"])
+    setup = ServerSetup(server, root, people, job, opened["id"], opened["token"])
     layout = row_struct(1)
     spool = shape_record(0, ("loss",)) + layout.pack(1, 0, layout.size, 1, time.time(), 0.5)
     sent = Batch(0, "running", pieces=(Piece(0, "spool", 0, spool),)).encode()
     assert people["attempt"].post("/v1/ingest", content=sent).status_code == 200
     for run in (job, opened["id"]):
         assert root.put(f"/v1/runs/{run}/artifacts/a/b.txt", content=CONTENT).status_code == 201
-    world.post("/v1/queues", {"name": "of-alpha", "project": PROJECT})
-    world.put(f"/v1/projects/{PROJECT}/secrets/KEY", {"value": "x"})
-    return world
+    setup.post("/v1/queues", {"name": "of-alpha", "project": PROJECT})
+    setup.put(f"/v1/projects/{PROJECT}/secrets/KEY", {"value": "x"})
+    return setup
 
 
 Request = tuple[str, dict[str, Any]]  # the path, and what is sent
-Make = Callable[[World, str], Request]  # for the world and who asks
+Make = Callable[[ServerSetup, str], Request]  # for the setup and who asks
 
 
 def sent(path: str, **body: Any) -> Make:
-    return lambda world, who: (_filled(world, path), {"json": body})
+    return lambda setup, who: (_filled(setup, path), {"json": body})
 
 
 def plain(path: str, **given: Any) -> Make:
-    return lambda world, who: (_filled(world, path), given)
+    return lambda setup, who: (_filled(setup, path), given)
 
 
-def _filled(world: World, path: str) -> str:
-    return path.replace("JOB", world.job).replace("RUN", world.run).replace("PROJECT", PROJECT).replace("SHA", DIGEST)
+def _filled(setup: ServerSetup, path: str) -> str:
+    return path.replace("JOB", setup.job).replace("RUN", setup.run).replace("PROJECT", PROJECT).replace("SHA", DIGEST)
 
 
 def _opening() -> dict[str, Any]:
@@ -111,43 +111,43 @@ def _importing() -> dict[str, Any]:
     return {"tool": "csv", "key": "x", "project": PROJECT, "created_at": 1.0, "fingerprint": fingerprint}
 
 
-def _import(world: World, who: str) -> Request:
-    begun = world.post("/v1/runs/import", _importing())
+def _import(setup: ServerSetup, who: str) -> Request:
+    begun = setup.post("/v1/runs/import", _importing())
     path = f"/v1/runs/{begun['id']}/import"
     return path, {"params": {"attempt": begun["attempt"]}, "content": Batch(0, "running").encode()}
 
 
-def _member(world: World, who: str) -> Request:
-    world.put(f"/v1/projects/{PROJECT}/members/guest", {"role": "viewer"})
+def _member(setup: ServerSetup, who: str) -> Request:
+    setup.put(f"/v1/projects/{PROJECT}/members/guest", {"role": "viewer"})
     return f"/v1/projects/{PROJECT}/members/guest", {}
 
 
-def _secret(world: World, who: str) -> Request:
-    world.put(f"/v1/projects/{PROJECT}/secrets/OLD", {"value": "x"})
+def _secret(setup: ServerSetup, who: str) -> Request:
+    setup.put(f"/v1/projects/{PROJECT}/secrets/OLD", {"value": "x"})
     return f"/v1/projects/{PROJECT}/secrets/OLD", {}
 
 
-def _artifact(world: World, who: str) -> Request:
-    assert world.root.put(f"/v1/runs/{world.run}/artifacts/old/x", content=b"x").status_code == 201
-    return f"/v1/runs/{world.run}/artifacts/old", {}
+def _artifact(setup: ServerSetup, who: str) -> Request:
+    assert setup.root.put(f"/v1/runs/{setup.run}/artifacts/old/x", content=b"x").status_code == 201
+    return f"/v1/runs/{setup.run}/artifacts/old", {}
 
 
-def _own_token(world: World, who: str) -> Request:
-    made = world.people[who].post("/v1/tokens", json={"role": "viewer"})
+def _own_token(setup: ServerSetup, who: str) -> Request:
+    made = setup.people[who].post("/v1/tokens", json={"role": "viewer"})
     return f"/v1/tokens/{made.json()['id'] if made.status_code == 201 else '0'}", {}
 
 
-def _own_query(world: World, who: str) -> Request:
-    world.people[who].put("/v1/queries/mine", json={"query": ""})
+def _own_query(setup: ServerSetup, who: str) -> Request:
+    setup.people[who].put("/v1/queries/mine", json={"query": ""})
     return "/v1/queries/mine", {}
 
 
 def _of_model(rest: str = "", **body: Any) -> Make:
-    return lambda world, who: (f"/v1/models/{world.model()}{rest}", {"json": body} if body else {})
+    return lambda setup, who: (f"/v1/models/{setup.model()}{rest}", {"json": body} if body else {})
 
 
-def _spec(world: World) -> dict[str, Any]:
-    return {"name": "own", "run": "true", "project": PROJECT, "workdir": str(world.server.home)}
+def _spec(setup: ServerSetup) -> dict[str, Any]:
+    return {"name": "own", "run": "true", "project": PROJECT, "workdir": str(setup.server.home)}
 
 
 # Routes whose path or body needs more than `{ref}` and the like replaced.
@@ -208,12 +208,12 @@ _VALUES = {
 }  # fmt: skip
 
 
-def request_of(route: str, world: World, who: str) -> Request:
+def request_of(route: str, setup: ServerSetup, who: str) -> Request:
     """A request that nothing but a role can refuse."""
     if route in REQUESTS:
-        return REQUESTS[route](world, who)
+        return REQUESTS[route](setup, who)
     path = route.partition(" ")[2]
     for name, value in _VALUES.items():
         path = path.replace(name, value)
     assert "{" not in path, f"{route}: say in tests/role_kit.py what a request looks like"
-    return _filled(world, path), {}
+    return _filled(setup, path), {}

@@ -20,7 +20,7 @@ from muster.core.reasons import reason
 from muster.core.state import State, apply
 from muster.store.base import EventFilter, JobFilter, Store
 from muster.store.codec import dumps, loads
-from worlds import job_event, node_event
+from scheduler_kit import job_event, node_event
 
 EVERYTHING = 1_000_000
 

@@ -1,4 +1,4 @@
-"""Generated worlds for the scheduler, and what has to hold of every plan whatever the world.
+"""Generated clusters and jobs for the scheduler, and what has to hold of every plan.
 
 A case is plain data, drawn in one go, so that what fails is made small and can be printed.
 """
@@ -30,7 +30,7 @@ from muster.core.spec import fewest_nodes
 from muster.sched.capacity.slot import round_to_slice
 from muster.sched.policies import POLICIES
 from muster.sched.schedule import schedule
-from worlds import World
+from scheduler_kit import SchedulerLoop
 
 USERS = ("ada", "bob", "eve")
 ORDERS = sorted(set(POLICIES) - {"turns"})
@@ -49,38 +49,38 @@ class Case:
     jobs: list[tuple[float, float, str, dict[str, Any]]]  # submitted at, seconds of work, user, spec
     trouble: list[tuple[float, str, int]] = field(default_factory=list)  # when, what, to whom
 
-    def world(self) -> World:
+    def loop(self) -> SchedulerLoop:
         """Everything is in the diary; nothing has happened yet."""
-        world = World(self.rules, self.queues, self.pools)
+        loop = SchedulerLoop(self.rules, self.queues, self.pools)
         for name, gpus, cpus, pool, labels in self.nodes:
-            world.node(name, gpus, cpus, pool, **labels)
+            loop.node(name, gpus, cpus, pool, **labels)
         for number, (at, seconds, user, spec) in enumerate(self.jobs, 1):
-            world.after(at, _submission(world, f"j{number}", seconds, user, spec))
+            loop.after(at, _submission(loop, f"j{number}", seconds, user, spec))
         for at, what, whom in self.trouble:
-            world.after(at, self._trouble(world, what, whom))
-        return world
+            loop.after(at, self._trouble(loop, what, whom))
+        return loop
 
-    def _trouble(self, world: World, what: str, whom: int):
+    def _trouble(self, loop: SchedulerLoop, what: str, whom: int):
         name, gpus, cpus, pool, labels = self.nodes[whom % len(self.nodes)]
         job = f"j{whom % len(self.jobs) + 1}" if self.jobs else ""
         return {
-            "lose": lambda: world.lose(name, noticed=float(whom % 3)),
-            "join": lambda: world.node(name, gpus, cpus, pool, **labels),
-            "drain": lambda: world.health(name, "draining"),
-            "heal": lambda: world.health(name, "healthy"),
-            "fail": lambda: world.fail(job),
-            "stop": lambda: world.stop(job),
-            "save": lambda: world.checkpoint(job),
-            "rules": lambda: world.set_rules(self.rules),
-            "away": lambda: world.away(pool),
-            "back": lambda: world.away(pool, ""),
+            "lose": lambda: loop.lose(name, noticed=float(whom % 3)),
+            "join": lambda: loop.node(name, gpus, cpus, pool, **labels),
+            "drain": lambda: loop.health(name, "draining"),
+            "heal": lambda: loop.health(name, "healthy"),
+            "fail": lambda: loop.fail(job),
+            "stop": lambda: loop.stop(job),
+            "save": lambda: loop.checkpoint(job),
+            "rules": lambda: loop.set_rules(self.rules),
+            "away": lambda: loop.away(pool),
+            "back": lambda: loop.away(pool, ""),
         }[what]
 
 
-def _submission(world: World, name: str, seconds: float, user: str, spec: dict[str, Any]):
+def _submission(loop: SchedulerLoop, name: str, seconds: float, user: str, spec: dict[str, Any]):
     given = {**spec}
     after = {f"j{number}": wanted for number, wanted in given.pop("after", {}).items()}
-    return lambda: world.submit(name, seconds, user, after=after, **given)
+    return lambda: loop.submit(name, seconds, user, after=after, **given)
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
@@ -254,43 +254,43 @@ def decisions(plan: Plan) -> Decisions:
     return set(plan.starts), yields, set(plan.claims)
 
 
-def board_agrees(world: World, plan: Plan) -> None:
+def board_agrees(loop: SchedulerLoop, plan: Plan) -> None:
     """What is kept between rounds makes no difference, and a plan that nobody carries out leaves no trace."""
-    fresh = schedule(world.state, world.now)
-    assert decisions(plan) == decisions(fresh), f"at {world.now}: kept {plan}, anew {fresh}"
-    if world.plans % 3 == 0:
-        again = schedule(world.state, world.now, world.board)
-        assert decisions(again) == decisions(fresh), f"at {world.now}, the second time: {again}, anew {fresh}"
+    fresh = schedule(loop.state, loop.now)
+    assert decisions(plan) == decisions(fresh), f"at {loop.now}: kept {plan}, anew {fresh}"
+    if loop.plans % 3 == 0:
+        again = schedule(loop.state, loop.now, loop.board)
+        assert decisions(again) == decisions(fresh), f"at {loop.now}, the second time: {again}, anew {fresh}"
 
 
-def needs_hold(world: World, plan: Plan) -> None:
+def needs_hold(loop: SchedulerLoop, plan: Plan) -> None:
     """Nobody starts before all that it needs has ended as it should, and nobody waits for one that can't any more."""
     for start in plan.starts:
-        for name, wanted in world.needs[start.job].items():
-            assert name in world.ended, f"{start.job} before {name}"
-            assert is_met(wanted, world.ended[name]), f"{start.job} although {name} {world.ended[name]}"
-    for job in world.state.jobs.values():
-        over = [name for name in world.needs[job.id] if name in world.ended]
+        for name, wanted in loop.needs[start.job].items():
+            assert name in loop.ended, f"{start.job} before {name}"
+            assert is_met(wanted, loop.ended[name]), f"{start.job} although {name} {loop.ended[name]}"
+    for job in loop.state.jobs.values():
+        over = [name for name in loop.needs[job.id] if name in loop.ended]
         assert not any(name in job.awaits for name in over), f"{job.id} still waits for {over}"
 
 
-def plan_is_sound(world: World, plan: Plan) -> None:
+def plan_is_sound(loop: SchedulerLoop, plan: Plan) -> None:
     """All that starts is whole, on its own nodes, healthy and allowed; nobody starts, or leaves, twice."""
-    state = world.state
+    state = loop.state
     assert len({one.job for one in plan.starts}) == len(plan.starts)
     assert len({one.job for one in plan.yields}) == len(plan.yields)
     let_go = {claim.job for claim in plan.claims if not claim.seats}
     for start in plan.starts:
         job = state.jobs[start.job]
         assert job.phase == "queued"
-        assert job.not_before <= world.now
+        assert job.not_before <= loop.now
         assert job.id in let_go or job.claim in ((), start.seats), f"{job.id} has a claim and starts elsewhere"
         names = [seat.node for seat in start.seats]
         assert len(set(names)) == len(names)
         assert fewest_nodes(job.spec) <= len(names) <= job.spec.num_nodes
         assert all(state.nodes[name].health == "healthy" for name in names)
         (pool,) = {state.nodes[name].pool for name in names}
-        assert pool in allowed(world, job)
+        assert pool in allowed(loop, job)
         if job.spec.topology.require:
             assert len({state.nodes[name].labels[job.spec.topology.require] for name in names}) == 1
         for seat in start.seats:
@@ -307,19 +307,19 @@ def plan_is_sound(world: World, plan: Plan) -> None:
         if "for_job" in leave.reason.data:
             assert state.rules.queue(job.queue).preemptible
             if leave.reason.code in ("preempted", "turn_over"):
-                assert world.now - (job.attempt.running_at or 0.0) >= state.rules.preemption.min_run - EPSILON
+                assert loop.now - (job.attempt.running_at or 0.0) >= state.rules.preemption.min_run - EPSILON
         assert leave.grace <= state.rules.preemption.grace
-    nothing_shared_twice(world, plan)
+    nothing_shared_twice(loop, plan)
 
 
-def nothing_shared_twice(world: World, plan: Plan) -> None:
+def nothing_shared_twice(loop: SchedulerLoop, plan: Plan) -> None:
     """Counted from the seats alone: those who run, those who start, and nobody on what is kept for another."""
-    state = world.state
+    state = loop.state
     parts: Counter[tuple[str, int]] = Counter()
     cpus: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     holders: list[tuple[Job, Any]] = [
-        (job, worker.seat) for job in world.active() if job.attempt for worker in job.attempt.workers
+        (job, worker.seat) for job in loop.active() if job.attempt for worker in job.attempt.workers
     ]
     holders += [(state.jobs[start.job], seat) for start in plan.starts for seat in start.seats]
     for job, seat in holders:
@@ -349,11 +349,11 @@ def nothing_shared_twice(world: World, plan: Plan) -> None:
                 assert not others, f"{start.job} takes what is kept for {others}"
 
 
-def allowed(world: World, job: Job) -> set[str]:
+def allowed(loop: SchedulerLoop, job: Job) -> set[str]:
     """Pools that the job may be in, from the rules alone."""
-    rules, spec = world.state.rules, job.spec
+    rules, spec = loop.state.rules, job.spec
     found = set()
-    for pool in world.state.pools.values():
+    for pool in loop.state.pools.values():
         rule = rules.pool(pool.name)
         spot = pool.spot if rule.spot is None else rule.spot
         if spec.pool in (None, pool.name) and not (spot and not spec.use_spot):
@@ -361,21 +361,21 @@ def allowed(world: World, job: Job) -> set[str]:
             if (not only or pool.name in only) and (not rule.kinds or spec.kind in rule.kinds):
                 found.add(pool.name)
     bursts = {name for name in found if spec.pool is None and rules.pool(name).burst is not None}
-    waited = job.waited + world.now - job.since
+    waited = job.waited + loop.now - job.since
     shut = {name for name in bursts if waited < (rules.pool(name).burst or 0.0) - EPSILON}
-    away = {pool.name for pool in world.state.pools.values() if pool.away}
+    away = {pool.name for pool in loop.state.pools.values() if pool.away}
     return found - away - (shut if found - bursts else set())
 
 
-def limits_hold(world: World, plan: Plan) -> None:
+def limits_hold(loop: SchedulerLoop, plan: Plan) -> None:
     """Limits on how many run, and on borrowing, after the plan: what is asked to leave no longer counts."""
-    state, rules = world.state, world.state.rules
+    state, rules = loop.state, loop.state.rules
     leaving = {one.job for one in plan.yields}
     counts: Counter[tuple[str, ...]] = Counter()
     used: Counter[tuple[str, ...]] = Counter()
     held = [
         (job, tuple(worker.seat for worker in job.attempt.workers))
-        for job in world.active()
+        for job in loop.active()
         if job.attempt and job.stop is None and job.id not in leaving
     ]
     started = {start.job for start in plan.starts}

@@ -14,13 +14,13 @@ from muster.core.rules import PoolRules, QueueRules, Rules
 from muster.core.state import State, apply
 from muster.sched.board import Board
 from muster.sched.explain import explain
-from worlds import entities, job_event, node_event
+from scheduler_kit import entities, job_event, node_event
 
 STILL = QueueRules(order="fifo", preempts=False, preemptible=False)
 
 
 @dataclass
-class World:
+class ClusterState:
     """One or more pools of nodes with two accelerators and eight CPUs each. Time stands at `now`."""
 
     nodes: Sequence[str] = ("n0", "n1")

@@ -25,8 +25,8 @@ from muster.core.state import State, apply
 from muster.store import codec, tables
 from muster.store.base import Store
 from muster.store.registry import open_store
+from scheduler_kit import job_event
 from store_kit import check_against_log
-from worlds import job_event
 
 NODE = NodeJoined("n0", "main", Resources(64_000, 2**30, 4, "H100"), {"rack": "r1"})
 ATTEMPT = [

@@ -18,9 +18,9 @@ from muster.core.rules import Escalation, Preemption, QueueRules, Rules
 from muster.core.spec import ask
 from muster.sched.order import Standing
 from muster.sched.policies import POLICIES, policy_of
+from scheduler_kit import SchedulerLoop
 from strategy_kit import pick
 from streams import Case, board_agrees, cases, limits_hold, plan_is_sound
-from worlds import World
 
 USERS = ("ada", "bob")
 
@@ -132,30 +132,30 @@ class TestPolicy:
         if "priority" not in policy.description:
             return
         rules = Rules(preemption=Preemption(enabled=False), defaults=QueueRules(order=name, overdue=None))
-        world = World(rules)
-        world.node("n0", gpus=1)
-        world.submit("busy", 100, gpus=1)
-        world.tick()
+        loop = SchedulerLoop(rules)
+        loop.node("n0", gpus=1)
+        loop.submit("busy", 100, gpus=1)
+        loop.tick()
         for priority in (20, 95, 50):
-            world.submit(f"p{priority}", 10, gpus=1, priority=priority)
-        world.run()
-        assert world.order("starts") == ["busy", "p95", "p50", "p20"]
+            loop.submit(f"p{priority}", 10, gpus=1, priority=priority)
+        loop.run()
+        assert loop.order("starts") == ["busy", "p95", "p50", "p20"]
 
     @settings(max_examples=25, deadline=None)
     @given(data=st.data())
     def test_rounds_are_sound_and_need_no_memory(self, name: str, data: st.DataObject) -> None:
         case: Case = data.draw(cases(order=name))
-        world = case.world()
-        world.checks += [plan_is_sound, limits_hold, board_agrees]
-        world.run(until=1500.0)
+        loop = case.loop()
+        loop.checks += [plan_is_sound, limits_hold, board_agrees]
+        loop.run(until=1500.0)
 
     @settings(max_examples=25, deadline=None)
     @given(data=st.data())
     def test_everyone_who_can_run_does_in_the_end(self, name: str, data: st.DataObject) -> None:
         case: Case = data.draw(cases(order=name, troubled=False, plain=True))
-        world = case.world()
-        world.run()
-        assert not world.state.jobs, f"at {world.now}: {world.phases()}"
+        loop = case.loop()
+        loop.run()
+        assert not loop.state.jobs, f"at {loop.now}: {loop.phases()}"
 
 
 def test_a_queue_with_turns_follows_them_whatever_its_order() -> None:

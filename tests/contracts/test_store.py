@@ -23,8 +23,8 @@ from muster.core.state import State
 from muster.store.base import Column, Entry, EventFilter, JobFilter, LogSize, RunPatch, SecretWrite, Store, StreamWrite
 from muster.store.past import LevelFilter, Rollup, targets_of
 from muster.store.registry import open_store
+from scheduler_kit import job_event, node_event
 from store_kit import History, check_against_log, picture
-from worlds import job_event, node_event
 
 NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 

@@ -22,19 +22,19 @@ from muster.core.rules import PoolRules, ProjectRules, QueueRules, Rules
 from muster.store.base import Entry
 from muster.store.commit import GroupCommit
 from muster.store.memory import MemoryStore
-from wait_kit import World, ruled
-from worlds import node_event
+from scheduler_kit import node_event
+from wait_kit import ClusterState, ruled
 
 
-def refusals(world: World, **spec: Any) -> list[Reason]:
+def refusals(cluster_state: ClusterState, **spec: Any) -> list[Reason]:
     parsed = parse_job({"name": "job", "run": "true", **spec})
-    context = Context(world.state, "ada", lambda project, name: True, local=False)
+    context = Context(cluster_state.state, "ada", lambda project, name: True, local=False)
     return [found for check in CHECKS if (found := check(parsed, context)) is not None]
 
 
-def nearest(world: World, **spec: Any) -> tuple[str, Any]:
+def nearest(cluster_state: ClusterState, **spec: Any) -> tuple[str, Any]:
     """The only reason against it, and what it proposes; a job file with that is admitted."""
-    (found,) = refusals(world, **spec)
+    (found,) = refusals(cluster_state, **spec)
     change = found.data["nearest"]
     assert found.hint
     if change:
@@ -42,43 +42,43 @@ def nearest(world: World, **spec: Any) -> tuple[str, Any]:
         left = {name: value for name, value in spec.items() if found.data["nearest"].get(name, 0) is not None}
         left.pop("gpus" if "resources" in change else "", None)
         left.pop("cpus" if "cpus" in change.get("resources", {}) else "", None)
-        assert refusals(world, **{**left, **change}) == []
+        assert refusals(cluster_state, **{**left, **change}) == []
     return found.code, found.data["nearest"]
 
 
 def test_more_ranks_than_cpus_is_told_with_what_to_type_instead() -> None:
-    (found,) = refusals(World(), nproc=9)
+    (found,) = refusals(ClusterState(), nproc=9)
     assert found.message == "9 ranks on a node want 9 CPUs, one for each, and the largest node has 8"
     assert found.hint == "Use `--nproc 8`, or let the ranks share the CPUs: `-o cpus=8`, in a job file `cpus: 8`."
-    assert refusals(World(), nproc=8) == refusals(World(), nproc=9, cpus=8) == []
-    (asked,) = refusals(World(), nproc=2, cpus=9)
+    assert refusals(ClusterState(), nproc=8) == refusals(ClusterState(), nproc=9, cpus=8) == []
+    (asked,) = refusals(ClusterState(), nproc=2, cpus=9)
     assert "ranks" not in asked.message, "the CPUs were asked for, whatever the ranks"
 
 
 def test_what_fits_is_admitted() -> None:
-    assert refusals(World(), gpus=2, num_nodes=2) == []
+    assert refusals(ClusterState(), gpus=2, num_nodes=2) == []
 
 
 def test_too_many_nodes() -> None:
-    assert nearest(World(), gpus=2, num_nodes=3) == ("never_fits", {"num_nodes": 2})
-    assert refusals(World(), gpus=2, num_nodes={"min": 2, "max": 8}) == []
-    assert nearest(World(), gpus=2, num_nodes={"min": 3, "max": 8}) == ("never_fits", {"num_nodes": 2})
+    assert nearest(ClusterState(), gpus=2, num_nodes=3) == ("never_fits", {"num_nodes": 2})
+    assert refusals(ClusterState(), gpus=2, num_nodes={"min": 2, "max": 8}) == []
+    assert nearest(ClusterState(), gpus=2, num_nodes={"min": 3, "max": 8}) == ("never_fits", {"num_nodes": 2})
 
 
 def test_too_much_on_a_node() -> None:
-    found = nearest(World(), gpus=4, cpus=1)
+    found = nearest(ClusterState(), gpus=4, cpus=1)
     assert found == ("never_fits", {"resources": {"accelerators": "GPU:2"}})
-    assert nearest(World(), cpus=9) == ("never_fits", {"resources": {"cpus": 8.0}})
-    assert refusals(World(), gpus=0.5, num_nodes=2) == []
+    assert nearest(ClusterState(), cpus=9) == ("never_fits", {"resources": {"cpus": 8.0}})
+    assert refusals(ClusterState(), gpus=0.5, num_nodes=2) == []
 
 
 def test_no_domain_is_large_enough() -> None:
-    world = World(nodes=("n0", "n1", "n2"))
+    cluster_state = ClusterState(nodes=("n0", "n1", "n2"))
     for name, rack in (("n0", "a"), ("n1", "a"), ("n2", "b")):
-        world.state.nodes[name].labels["rack"] = rack
-    assert refusals(world, num_nodes=2, topology="rack") == []
-    assert nearest(world, num_nodes=3, topology="rack") == ("never_near", {"num_nodes": 2})
-    (found,) = refusals(world, num_nodes=2, topology="link")
+        cluster_state.state.nodes[name].labels["rack"] = rack
+    assert refusals(cluster_state, num_nodes=2, topology="rack") == []
+    assert nearest(cluster_state, num_nodes=3, topology="rack") == ("never_near", {"num_nodes": 2})
+    (found,) = refusals(cluster_state, num_nodes=2, topology="link")
     assert (found.code, found.data["nearest"]) == ("never_near", {"topology": {"require": None}})
 
 
@@ -91,63 +91,63 @@ def test_no_domain_is_large_enough() -> None:
     ],
 )
 def test_more_than_the_queue_may_ever_use(queue: dict[str, Any], change: dict[str, Any]) -> None:
-    world = World(rules=ruled(**queue))
-    assert nearest(world, gpus=2, num_nodes=2) == ("never_allowed", change)
+    cluster_state = ClusterState(rules=ruled(**queue))
+    assert nearest(cluster_state, gpus=2, num_nodes=2) == ("never_allowed", change)
 
 
 def test_more_than_the_project_may_have_or_others_ever_lend() -> None:
-    world = World(rules=Rules(projects={"default": ProjectRules(max_accelerators=2)}))
-    assert nearest(world, gpus=2, num_nodes=2) == ("never_allowed", {"num_nodes": 1})
+    cluster_state = ClusterState(rules=Rules(projects={"default": ProjectRules(max_accelerators=2)}))
+    assert nearest(cluster_state, gpus=2, num_nodes=2) == ("never_allowed", {"num_nodes": 1})
     keeper = QueueRules(quota={"main": 2}, lend=False)
-    world = World(rules=Rules(queues={"q1": keeper}), queues=2)
-    assert nearest(world, gpus=2, num_nodes=2) == ("never_allowed", {"num_nodes": 1})
-    assert refusals(world, gpus=2, num_nodes=2, queue="q1") == []
+    cluster_state = ClusterState(rules=Rules(queues={"q1": keeper}), queues=2)
+    assert nearest(cluster_state, gpus=2, num_nodes=2) == ("never_allowed", {"num_nodes": 1})
+    assert refusals(cluster_state, gpus=2, num_nodes=2, queue="q1") == []
 
 
 def test_pools_that_the_rules_or_the_job_shut() -> None:
-    world = World(nodes=(), pools={"a-spot": ("s0",)})
-    assert nearest(world, gpus=1) == ("pool_not_allowed", {"use_spot": True})
-    world = World(pools={"other": ("o0",)}, rules=ruled(pools={"other": PoolRules(kinds=("eval",))}))
-    assert nearest(world, gpus=1, pool="other") == ("pool_not_allowed", {"pool": None})
-    world = World(rules=ruled(pools={"main": PoolRules(kinds=("eval",))}))
-    assert nearest(world, gpus=1) == ("pool_not_allowed", {})
-    assert [found.code for found in refusals(World(), pool="gone")] == ["unknown_pool"]
+    cluster_state = ClusterState(nodes=(), pools={"a-spot": ("s0",)})
+    assert nearest(cluster_state, gpus=1) == ("pool_not_allowed", {"use_spot": True})
+    cluster_state = ClusterState(pools={"other": ("o0",)}, rules=ruled(pools={"other": PoolRules(kinds=("eval",))}))
+    assert nearest(cluster_state, gpus=1, pool="other") == ("pool_not_allowed", {"pool": None})
+    cluster_state = ClusterState(rules=ruled(pools={"main": PoolRules(kinds=("eval",))}))
+    assert nearest(cluster_state, gpus=1) == ("pool_not_allowed", {})
+    assert [found.code for found in refusals(ClusterState(), pool="gone")] == ["unknown_pool"]
 
 
 def test_turns_are_for_one_node() -> None:
-    world = World(rules=ruled(slice=60.0))
-    assert nearest(world, num_nodes=2) == ("turns_need_one_node", {"num_nodes": 1})
+    cluster_state = ClusterState(rules=ruled(slice=60.0))
+    assert nearest(cluster_state, num_nodes=2) == ("turns_need_one_node", {"num_nodes": 1})
 
 
 def test_an_empty_cluster_says_so() -> None:
-    (found,) = refusals(World(nodes=()))
+    (found,) = refusals(ClusterState(nodes=()))
     assert (found.code, found.message) == ("never_fits", "there are no nodes")
 
 
 def test_another_kind_of_accelerator_is_proposed() -> None:
-    (found,) = refusals(World(), gpus="A100:2")
+    (found,) = refusals(ClusterState(), gpus="A100:2")
     assert found.data["nearest"] == {"resources": {"accelerators": "H100:2"}}
 
 
-def grown(world: World, most: int, **spec: Any) -> list[str]:
+def grown(cluster_state: ClusterState, most: int, **spec: Any) -> list[str]:
     parsed = parse_job({"name": "job", "run": "no-such-command", "workdir": "/no-such-folder", **spec})
     growth = {"cloud": (Resources(8_000, 64 * 10**9, 8, "H100"), most)}
     file_findings = Files().look(parsed)
     context = Context(
-        world.state, "ada", lambda project, name: True, local=True, growth=growth, file_findings=file_findings
+        cluster_state.state, "ada", lambda project, name: True, local=True, growth=growth, file_findings=file_findings
     )
     return [found.code for check in CHECKS if (found := check(parsed, context)) is not None]
 
 
 def test_a_pool_that_grows_counts_for_what_it_may_become() -> None:
-    assert grown(World(), 2, gpus=8, num_nodes=2) == []
-    assert grown(World(), 2, gpus=8, num_nodes=3) == ["never_fits"]
-    assert grown(World(), 2, gpus=8, pool="cloud", topology="rack") == []
-    assert grown(World(nodes=()), 1, gpus=8, pool="cloud") == []
-    assert grown(World(), 0, gpus=8, pool="cloud") == ["never_fits"]
+    assert grown(ClusterState(), 2, gpus=8, num_nodes=2) == []
+    assert grown(ClusterState(), 2, gpus=8, num_nodes=3) == ["never_fits"]
+    assert grown(ClusterState(), 2, gpus=8, pool="cloud", topology="rack") == []
+    assert grown(ClusterState(nodes=()), 1, gpus=8, pool="cloud") == []
+    assert grown(ClusterState(), 0, gpus=8, pool="cloud") == ["never_fits"]
     rules = ruled(rules={"queues": {"default": QueueRules(quota={"cloud": 8}, borrow={})}})
-    assert grown(World(rules=rules), 2, gpus=8, pool="cloud") == []
-    assert grown(World(rules=rules), 2, gpus=8, num_nodes=2, pool="cloud") == ["never_allowed"]
+    assert grown(ClusterState(rules=rules), 2, gpus=8, pool="cloud") == []
+    assert grown(ClusterState(rules=rules), 2, gpus=8, num_nodes=2, pool="cloud") == ["never_allowed"]
 
 
 def programs(folder: Path, *names: str) -> str:
@@ -161,7 +161,7 @@ def programs(folder: Path, *names: str) -> str:
 def missing(run: str, path: str, python: str = "") -> tuple[str, object]:
     parsed = parse_job({"name": "job", "run": run, "workdir": "/", "envs": {"PATH": path}})
     file_findings = Files().look(parsed, python)
-    context = Context(World().state, "ada", lambda project, name: True, local=True, file_findings=file_findings)
+    context = Context(ClusterState().state, "ada", lambda project, name: True, local=True, file_findings=file_findings)
     (found,) = [found for check in CHECKS if (found := check(parsed, context)) is not None]
     assert found.code == "no_command"
     return found.hint, found.data.get("instead")
@@ -203,17 +203,17 @@ def test_an_interpreter_of_another_machine_is_not_proposed(tmp_path: Path, pytho
 def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else() -> None:
     """Of a job that may go to a cluster nobody here can tell whether its folder is there."""
     parsed = parse_job({"name": "job", "run": "no-such-command", "workdir": "/no-such-folder"})
-    world = World(pools={"far": ("f0",)})
+    cluster_state = ClusterState(pools={"far": ("f0",)})
 
     def codes(**spec: Any) -> list[str]:
         context = Context(
-            world.state, "ada", lambda project, name: True, local=True, file_findings=Files().look(parsed)
+            cluster_state.state, "ada", lambda project, name: True, local=True, file_findings=Files().look(parsed)
         )
         asked = parsed.model_copy(update=spec)
         return [found.code for check in CHECKS if (found := check(asked, context)) is not None]
 
     assert codes() == ["no_workdir"]
-    world.apply(Event(PoolSet(name="far", engine="slurm"), 1.0))
+    cluster_state.apply(Event(PoolSet(name="far", engine="slurm"), 1.0))
     assert codes() == []
     assert codes(pool="far") == []
     assert codes(pool="main") == ["no_workdir"]

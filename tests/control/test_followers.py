@@ -20,7 +20,7 @@ from muster.store.base import Entry, RunPatch, Store
 from muster.store.commit import GroupCommit
 from muster.store.direct import DirectCommit
 from muster.store.registry import open_store
-from worlds import job_event
+from scheduler_kit import job_event
 
 
 @pytest.fixture(params=["memory", "sqlite"])

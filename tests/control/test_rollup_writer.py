@@ -22,7 +22,7 @@ from muster.store.base import Proposal, Store
 from muster.store.commit import GroupCommit
 from muster.store.direct import DirectCommit
 from muster.store.registry import open_store
-from worlds import entities, job_event, node_event
+from scheduler_kit import entities, job_event, node_event
 
 NOON = 20_000 * DAY + DAY // 2
 

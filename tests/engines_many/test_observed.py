@@ -19,7 +19,7 @@ from muster.engines.base import NodeInfo, PoolInfo
 from muster.engines.many import Engines
 from muster.monitor import rollup
 from muster.monitor.sample import idle_nodes, sample
-from worlds import job_event
+from scheduler_kit import job_event
 
 MACHINES = [node("m1", role="machine"), node("m2", role="machine")]
 

@@ -31,7 +31,7 @@ from muster.monitor.rollup import (
     waited,
 )
 from muster.monitor.sample import Sampler, add_usable, idle_nodes, sample
-from worlds import entities, fold, job_event, node_event
+from scheduler_kit import entities, fold, job_event, node_event
 
 NAMES = (rollup.USED, rollup.THERE, rollup.JOBS, rollup.ASKED, rollup.FREE)
 MIDNIGHT = 20_000 * DAY

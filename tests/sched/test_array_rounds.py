@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from muster.core.array import array_of
 from muster.core.plan import Plan
 from muster.core.rules import QueueRules, Rules
+from scheduler_kit import SchedulerLoop, fold
 from streams import board_agrees, plan_is_sound
-from worlds import World, fold
 
 LONG = 20_000.0  # seconds
 
@@ -38,8 +38,8 @@ troubles = st.lists(
 )
 
 
-def array_limits_hold(world: World, plan: Plan) -> None:
-    state, starts = world.state, {start.job for start in plan.starts}
+def array_limits_hold(loop: SchedulerLoop, plan: Plan) -> None:
+    state, starts = loop.state, {start.job for start in plan.starts}
     for name in state.tasks:
         limit = array_of(state.jobs[name]).limit
         tasks = [job for job in state.jobs.values() if job.array == name]
@@ -52,30 +52,32 @@ def array_limits_hold(world: World, plan: Plan) -> None:
 @given(st.lists(sweeps, min_size=1, max_size=3), troubles)
 def test_never_more_at_once_than_an_array_allows(case: list[Sweep], trouble: list[tuple[int, str, int, int]]):
     note(f"{case} {trouble}")
-    world = World(Rules(defaults=QueueRules(order="fifo")), checks=[plan_is_sound, board_agrees, array_limits_hold])
-    world.nodes(2, gpus=2)
+    loop = SchedulerLoop(
+        Rules(defaults=QueueRules(order="fifo")), checks=[plan_is_sound, board_agrees, array_limits_hold]
+    )
+    loop.nodes(2, gpus=2)
     for number, sweep in enumerate(case):
         name = f"array-{number}"
-        world.after(sweep.at, lambda sweep=sweep, name=name: _submit(world, sweep, name))
+        loop.after(sweep.at, lambda sweep=sweep, name=name: _submit(loop, sweep, name))
     for at, what, number, task in trouble:
         job = f"task-{number * 100 + task}"
-        world.after(float(at), {"fail": lambda job=job: world.fail(job), "stop": lambda job=job: world.stop(job)}[what])
-    world.run(until=40.0)
-    again = fold(world.log)
-    assert (again.tasks, again.settled, again.live) == (world.state.tasks, world.state.settled, world.state.live)
-    world.run(until=LONG)
-    assert not world.state.jobs, f"at {world.now}: {world.phases()}"
-    assert not world.state.tasks
+        loop.after(float(at), {"fail": lambda job=job: loop.fail(job), "stop": lambda job=job: loop.stop(job)}[what])
+    loop.run(until=40.0)
+    again = fold(loop.log)
+    assert (again.tasks, again.settled, again.live) == (loop.state.tasks, loop.state.settled, loop.state.live)
+    loop.run(until=LONG)
+    assert not loop.state.jobs, f"at {loop.now}: {loop.phases()}"
+    assert not loop.state.tasks
     for number, sweep in enumerate(case):
-        ends = [world.ended[f"task-{number * 100 + i}"] for i in range(1, sweep.tasks + 1)]
+        ends = [loop.ended[f"task-{number * 100 + i}"] for i in range(1, sweep.tasks + 1)]
         wanted = "failed" if "failed" in ends else "stopped" if "stopped" in ends else "succeeded"
-        assert world.ended[f"array-{number}"] == wanted
+        assert loop.ended[f"array-{number}"] == wanted
 
 
-def _submit(world: World, sweep: Sweep, name: str) -> None:
+def _submit(loop: SchedulerLoop, sweep: Sweep, name: str) -> None:
     number = int(name.rpartition("-")[2])
     array = f"1-{sweep.tasks}" + (f"%{sweep.limit}" if sweep.limit else "")
-    world.submit(name, 0.0, array=array, gpus=sweep.gpus)
+    loop.submit(name, 0.0, array=array, gpus=sweep.gpus)
     for i in range(1, sweep.tasks + 1):
         task = f"task-{number * 100 + i}"
-        world.submit(task, sweep.seconds, array=array, gpus=sweep.gpus, parent=name, index=i)
+        loop.submit(task, sweep.seconds, array=array, gpus=sweep.gpus, parent=name, index=i)

@@ -21,18 +21,18 @@ from muster.sched.running_gangs import RunningGangs
 from muster.sched.shares import Shares
 from muster.sched.timers import QUEUED, Timers
 from muster.sched.waiting_jobs import WaitingJobs
-from worlds import World
+from scheduler_kit import SchedulerLoop
 
 EIGHT = tuple(range(8))
 
 
 def jobs(rules: Rules, **specs: dict[str, object]) -> tuple[State, dict[str, Job]]:
     """Queued jobs in a cluster of two nodes with eight accelerators each."""
-    world = World(rules)
-    world.nodes(2, gpus=8)
+    loop = SchedulerLoop(rules)
+    loop.nodes(2, gpus=8)
     for name, spec in specs.items():
-        world.submit(name, 1000, **spec)
-    return world.state, {name: world.job(name) for name in specs}
+        loop.submit(name, 1000, **spec)
+    return loop.state, {name: loop.job(name) for name in specs}
 
 
 # --- timers -----------------------------------------------------------------------------------------------------------
@@ -93,21 +93,21 @@ def test_a_part_of_an_accelerator_weighs_its_share():
 # --- pools ------------------------------------------------------------------------------------------------------------
 def test_pools_come_cheapest_first_and_bursts_open_after_their_wait():
     rules = Rules(pools={"own": PoolRules(price=2.0), "cheap": PoolRules(price=1.0), "cloud": PoolRules(burst=60.0)})
-    world = World(rules, pools={"own": False, "cheap": False, "cloud": False, "spot": True})
+    loop = SchedulerLoop(rules, pools={"own": False, "cheap": False, "cloud": False, "spot": True})
     for pool in ("own", "cheap", "cloud", "spot"):
-        world.node(f"{pool}-0", gpus=2, pool=pool)
-    world.submit("any", 100, gpus=1)
-    world.submit("bound", 100, gpus=1, pool="own")
-    world.submit("spot", 100, gpus=1, use_spot=True)
-    access = PoolAccess.of(world.state)
-    start = world.job("any").since
-    assert access.pools_of(world.job("any"), start) == ("cheap", "own")
-    assert access.next_change(world.job("any"), start) == start + 60.0 == access.opens_at(world.job("any"), "cloud")
-    assert access.pools_of(world.job("any"), start + 60.0) == ("cheap", "own", "cloud")
-    assert access.next_change(world.job("any"), start + 60.0) == inf
-    assert access.pools_of(world.job("bound"), start + 60.0) == ("own",)
-    assert access.pools_of(world.job("spot"), start) == ("spot", "cheap", "own")
-    assert not access.allows(world.job("any"), "spot")
+        loop.node(f"{pool}-0", gpus=2, pool=pool)
+    loop.submit("any", 100, gpus=1)
+    loop.submit("bound", 100, gpus=1, pool="own")
+    loop.submit("spot", 100, gpus=1, use_spot=True)
+    access = PoolAccess.of(loop.state)
+    start = loop.job("any").since
+    assert access.pools_of(loop.job("any"), start) == ("cheap", "own")
+    assert access.next_change(loop.job("any"), start) == start + 60.0 == access.opens_at(loop.job("any"), "cloud")
+    assert access.pools_of(loop.job("any"), start + 60.0) == ("cheap", "own", "cloud")
+    assert access.next_change(loop.job("any"), start + 60.0) == inf
+    assert access.pools_of(loop.job("bound"), start + 60.0) == ("own",)
+    assert access.pools_of(loop.job("spot"), start) == ("spot", "cheap", "own")
+    assert not access.allows(loop.job("any"), "spot")
 
 
 # --- queued jobs ------------------------------------------------------------------------------------------------------
@@ -147,28 +147,28 @@ def running_gangs(state: State) -> RunningGangs:
 
 
 def test_gangs_are_sorted_by_value_and_one_that_leaves_is_never_chosen_again():
-    world = World(Rules(defaults=QueueRules(order="priority")))
-    world.nodes(2, gpus=8)
-    world.submit("high", 1000, gpus=8, priority=90)
-    world.submit("low", 1000, gpus=8, priority=20)
-    world.tick()
-    assert world.running() == {"high", "low"}
-    gangs = running_gangs(world.state)
+    loop = SchedulerLoop(Rules(defaults=QueueRules(order="priority")))
+    loop.nodes(2, gpus=8)
+    loop.submit("high", 1000, gpus=8, priority=90)
+    loop.submit("low", 1000, gpus=8, priority=20)
+    loop.tick()
+    assert loop.running() == {"high", "low"}
+    gangs = running_gangs(loop.state)
     for name in ("high", "low"):
-        job = world.job(name)
+        job = loop.job(name)
         assert job.attempt is not None
         seats = tuple(worker.seat for worker in job.attempt.workers)
-        gangs.update(gangs.add(job, seats, job.attempt.number, world.now, "main", charge=False), world.now)
-    assert [known.job.id for known in gangs.in_pool("main")] == [world.job("low").id, world.job("high").id]
+        gangs.update(gangs.add(job, seats, job.attempt.number, loop.now, "main", charge=False), loop.now)
+    assert [known.job.id for known in gangs.in_pool("main")] == [loop.job("low").id, loop.job("high").id]
     assert gangs.limits.counts["queue", "default"] == 2
-    low = gangs.running[world.job("low").id]
+    low = gangs.running[loop.job("low").id]
     gangs.leave(low)
     assert low.value == inf
     assert gangs.changes.limits_eased
     assert gangs.limits.counts["queue", "default"] == 1
     assert gangs.leaving["main"] == {low.job.id}
     for name in ("high", "low"):
-        gangs.remove(world.job(name).id, world.now)
+        gangs.remove(loop.job(name).id, loop.now)
     assert gangs.limits.counts["queue", "default"] == 0
     assert not gangs.running
     assert not gangs.leaving["main"]

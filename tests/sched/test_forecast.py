@@ -25,9 +25,9 @@ from muster.sched.whatif import unsubmitted_job, what_if
 from muster.sim.inventory import nodes_of, opening
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
 from muster.sim.run import EPOCH, replay
+from scheduler_kit import fold
 from strategy_kit import pick
-from wait_kit import World
-from worlds import fold
+from wait_kit import ClusterState
 
 HOUR = 3600.0
 
@@ -100,53 +100,59 @@ def test_the_same_state_gives_the_same_forecast_and_stays_as_it_was(given: tuple
         assert EPOCH + 5 <= one.p50 <= (one.p90 or one.p50)
 
 
-def busy(*lasted: float, until: str = "10h") -> World:
+def busy(*lasted: float, until: str = "10h") -> ClusterState:
     """A full cluster, and a user whose jobs lasted so long."""
-    world = World()
+    cluster_state = ClusterState()
     for seconds in lasted:
-        name = world.run("n0", name="past")
-        world.now += seconds
+        name = cluster_state.run("n0", name="past")
+        cluster_state.now += seconds
         done = {"code": "completed", "message": "", "hint": "", "data": {}}
-        world.tell("attempt.ended", name, outcome="succeeded", reason=done)
-        world.tell("job.succeeded", name, reason=done)
-    world.run("n0", "n1", name="now", max_duration=until)
-    return world
+        cluster_state.tell("attempt.ended", name, outcome="succeeded", reason=done)
+        cluster_state.tell("job.succeeded", name, reason=done)
+    cluster_state.run("n0", "n1", name="now", max_duration=until)
+    return cluster_state
 
 
 def test_what_finished_tells_when_the_next_starts() -> None:
     short, long = busy(*[60.0] * 40), busy(*[6 * HOUR] * 40)
     waits = []
-    for world in (short, long):
-        name = world.job(gpus=2)
-        found = forecast(world.state, world.now, jobs=[name])[name]
+    for cluster_state in (short, long):
+        name = cluster_state.job(gpus=2)
+        found = forecast(cluster_state.state, cluster_state.now, jobs=[name])[name]
         assert found.p50 is not None
         assert found.p90 is not None
         assert found.p50 <= found.p90
-        waits.append(found.p50 - world.now)
+        waits.append(found.p50 - cluster_state.now)
     assert waits[0] < 600 < HOUR < waits[1]
 
 
 def test_a_job_that_reports_its_progress_is_forecast_by_it() -> None:
-    world = busy(until="30m")
-    (holder,) = world.state.active
-    name = world.job(gpus=2)
+    cluster_state = busy(until="30m")
+    (holder,) = cluster_state.state.active
+    name = cluster_state.job(gpus=2)
     board = Board()
-    left = {holder: world.now + 75.0}
+    left = {holder: cluster_state.now + 75.0}
     blind, seeing = (
-        forecast_snapshot(take(world.state, board, world.now, [name], ends=ends), [name])[name] for ends in ({}, left)
+        forecast_snapshot(take(cluster_state.state, board, cluster_state.now, [name], ends=ends), [name])[name]
+        for ends in ({}, left)
     )
     assert blind.p90 is not None
-    assert blind.p90 > world.now + 600
+    assert blind.p90 > cluster_state.now + 600
     assert seeing.p50 is not None
     assert seeing.p90 is not None
-    assert world.now + 75 * LEAST_LEFT <= seeing.p50 < seeing.p90 <= world.now + 75 * MOST_LEFT + LEAST * SAMPLES
+    assert (
+        cluster_state.now + 75 * LEAST_LEFT
+        <= seeing.p50
+        < seeing.p90
+        <= cluster_state.now + 75 * MOST_LEFT + LEAST * SAMPLES
+    )
 
 
 def test_nouns_without_a_field_of_their_own_are_copied() -> None:
-    world = World()
-    world.state.others["licence"] = {"matlab": ["ann"]}
-    shot = take(world.state, Board(), world.now)
-    world.state.others["licence"]["matlab"].append("bob")
+    cluster_state = ClusterState()
+    cluster_state.state.others["licence"] = {"matlab": ["ann"]}
+    shot = take(cluster_state.state, Board(), cluster_state.now)
+    cluster_state.state.others["licence"]["matlab"].append("bob")
     copy = shot.new_state()
     assert copy.others == {"licence": {"matlab": ["ann"]}}
     copy.others["licence"]["matlab"].clear()
@@ -154,71 +160,73 @@ def test_nouns_without_a_field_of_their_own_are_copied() -> None:
 
 
 def test_a_gang_never_runs_longer_than_it_may() -> None:
-    world = busy(*[40 * HOUR] * 20, until="2h")
-    name = world.job(gpus=2)
-    found = forecast(world.state, world.now, jobs=[name])[name]
-    assert found.p90 == world.now + 2 * HOUR
+    cluster_state = busy(*[40 * HOUR] * 20, until="2h")
+    name = cluster_state.job(gpus=2)
+    found = forecast(cluster_state.state, cluster_state.now, jobs=[name])[name]
+    assert found.p90 == cluster_state.now + 2 * HOUR
 
 
 def test_what_was_cut_short_says_so() -> None:
-    world = busy()
-    name = world.job(gpus=2)
-    found = forecast(world.state, world.now, jobs=[name], horizon=1.0)[name]
-    assert (found.p50, found.p90, found.cut, found.after) == (None, None, ("horizon",), world.now)
-    found = forecast(world.state, world.now, jobs=[name], rounds=1)[name]
+    cluster_state = busy()
+    name = cluster_state.job(gpus=2)
+    found = forecast(cluster_state.state, cluster_state.now, jobs=[name], horizon=1.0)[name]
+    assert (found.p50, found.p90, found.cut, found.after) == (None, None, ("horizon",), cluster_state.now)
+    found = forecast(cluster_state.state, cluster_state.now, jobs=[name], rounds=1)[name]
     assert (found.p50, found.cut) == (None, ("rounds",))
-    shot = take(world.state, Board(), world.now, [name], most=0)
+    shot = take(cluster_state.state, Board(), cluster_state.now, [name], most=0)
     assert forecast_snapshot(shot, [name])[name].cut == ()
-    world.job(gpus=1)
-    shot = take(world.state, Board(), world.now, [name], most=0)
+    cluster_state.job(gpus=1)
+    shot = take(cluster_state.state, Board(), cluster_state.now, [name], most=0)
     assert (shot.left_out, forecast_snapshot(shot, [name])[name].cut) == (1, ("jobs",))
 
 
 def test_a_job_that_nothing_lets_start_is_said_never_to() -> None:
-    world = World()
-    world.state.nodes["n1"].health = "draining"
-    name = world.job(num_nodes=2)
-    found = forecast(world.state, world.now, jobs=[name])[name]
+    cluster_state = ClusterState()
+    cluster_state.state.nodes["n1"].health = "draining"
+    name = cluster_state.job(num_nodes=2)
+    found = forecast(cluster_state.state, cluster_state.now, jobs=[name])[name]
     assert (found.p50, found.never) == (None, True)
 
 
-def what(world: World, **spec: object):
-    job = unsubmitted_job(world.state, parse_job({"name": "new", "run": "true", **spec}), "ada", world.now)
-    return what_if(take(world.state, Board(), world.now, users=[job]), job)
+def what(cluster_state: ClusterState, **spec: object):
+    job = unsubmitted_job(
+        cluster_state.state, parse_job({"name": "new", "run": "true", **spec}), "ada", cluster_state.now
+    )
+    return what_if(take(cluster_state.state, Board(), cluster_state.now, users=[job]), job)
 
 
 def test_a_dry_run_says_where_it_would_go() -> None:
-    found = what(World(), gpus=2, num_nodes=2)
+    found = what(ClusterState(), gpus=2, num_nodes=2)
     assert (found.starts_now, found.nodes, found.pool) == (True, ("n0", "n1"), "main")
     assert found.forecast.p90 == 100.0
 
 
 def test_a_dry_run_says_when_and_what_would_start_sooner() -> None:
-    world = World()
-    world.run("n0", max_duration="2h")
-    before = deepcopy(world.state)
-    found = what(world, gpus=2, num_nodes=2)
+    cluster_state = ClusterState()
+    cluster_state.run("n0", max_duration="2h")
+    before = deepcopy(cluster_state.state)
+    found = what(cluster_state, gpus=2, num_nodes=2)
     assert not found.starts_now
     assert found.reasons[0].code == "no_capacity"
     assert found.forecast.p50 is not None
-    assert found.forecast.p50 > world.now
+    assert found.forecast.p50 > cluster_state.now
     assert found.sooner[0].to_dict()["data"] == {"set": {"num_nodes": 1}}
-    assert found.sooner[0].p50 == world.now
-    assert world.state == before
+    assert found.sooner[0].p50 == cluster_state.now
+    assert cluster_state.state == before
 
 
 def test_a_dry_run_says_whom_it_would_displace() -> None:
-    world = World(rules=Rules(defaults=QueueRules(order="priority"), preemption=Preemption(min_run=0.0)))
-    running = world.run("n0", "n1", priority=20)
-    found = what(world, gpus=2, priority=95)
+    cluster_state = ClusterState(rules=Rules(defaults=QueueRules(order="priority"), preemption=Preemption(min_run=0.0)))
+    running = cluster_state.run("n0", "n1", priority=20)
+    found = what(cluster_state, gpus=2, priority=95)
     assert (found.preempts, found.nodes) == ((running,), ("n0",))
     assert found.reasons[0].code == "waits_for_seats"
 
 
 def test_where_nothing_smaller_starts_at_once_it_is_played_through() -> None:
-    world = World()
-    world.run("n0", max_duration="30m")
-    world.run("n1", max_duration="20h")
-    found = what(world, gpus=2, num_nodes=2)
+    cluster_state = ClusterState()
+    cluster_state.run("n0", max_duration="30m")
+    cluster_state.run("n1", max_duration="20h")
+    found = what(cluster_state, gpus=2, num_nodes=2)
     assert found.sooner[0].change.data["set"] == {"num_nodes": 1}
     assert found.sooner[0].p50 < found.forecast.p50

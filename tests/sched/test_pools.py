@@ -14,114 +14,116 @@ from muster.sched.offers import Offer, offers
 from muster.sched.snapshot import take
 from muster.sched.wanted import wanted
 from muster.sched.whatif import unsubmitted_job, what_if
+from scheduler_kit import SchedulerLoop
 from streams import board_agrees, plan_is_sound
-from worlds import World
 
 CALM = Preemption(enabled=False)
 
 
-def clouds(**pools: PoolRules) -> World:
+def clouds(**pools: PoolRules) -> SchedulerLoop:
     """Two nodes of one's own, and one in each of the other pools."""
     rules = Rules(pools=pools, preemption=CALM, defaults=QueueRules(overdue=None))
-    world = World(rules, pools={"own": False, **dict.fromkeys(pools, False)}, checks=[plan_is_sound, board_agrees])
-    world.nodes(2, gpus=2, pool="own")
+    loop = SchedulerLoop(
+        rules, pools={"own": False, **dict.fromkeys(pools, False)}, checks=[plan_is_sound, board_agrees]
+    )
+    loop.nodes(2, gpus=2, pool="own")
     for name in pools:
         if name != "own":
-            world.node(f"{name}-0", gpus=2, pool=name)
-    return world
+            loop.node(f"{name}-0", gpus=2, pool=name)
+    return loop
 
 
-def codes(world: World, job: str) -> list[str]:
-    return [one.code for one in explain(world.state, world.job(job), world.now, world.board)]
+def codes(loop: SchedulerLoop, job: str) -> list[str]:
+    return [one.code for one in explain(loop.state, loop.job(job), loop.now, loop.board)]
 
 
-def found(world: World, job: str) -> dict[str, Offer]:
-    shot = take(world.state, world.board, world.now, [job])
+def found(loop: SchedulerLoop, job: str) -> dict[str, Offer]:
+    shot = take(loop.state, loop.board, loop.now, [job])
     return {one.pool: one for one in offers(shot, next(one for one in shot.jobs if one.id == job))}
 
 
 def test_a_pool_for_bursts_opens_after_a_wait_and_not_to_the_second():
-    world = clouds(cloud=PoolRules(burst=600.0, price=4.1))
+    loop = clouds(cloud=PoolRules(burst=600.0, price=4.1))
     for name in ("a", "b", "late"):
-        world.submit(name, 10_000, gpus=2)
-    world.run(until=599.0)
-    assert world.running() == {"a", "b"}
-    cause = next(one for one in explain(world.state, world.job("late"), world.now) if one.code == "opens_later")
+        loop.submit(name, 10_000, gpus=2)
+    loop.run(until=599.0)
+    assert loop.running() == {"a", "b"}
+    cause = next(one for one in explain(loop.state, loop.job("late"), loop.now) if one.code == "opens_later")
     assert cause.message == "pool 'cloud' opens to it in 1 s; it would cost about 8.20 an hour there"
     assert cause.data == {"pool": "cloud", "opens_at": 600.0, "per_hour": 8.2}
-    world.run(until=600.0)
-    assert world.sits("late") == ("cloud-0",)
-    assert world.times("starts", "late") == [600.0]
+    loop.run(until=600.0)
+    assert loop.sits("late") == ("cloud-0",)
+    assert loop.times("starts", "late") == [600.0]
 
 
 def test_who_names_the_pool_does_not_wait_and_one_that_opens_at_once_is_still_the_last():
-    world = clouds(cloud=PoolRules(burst=600.0), dear=PoolRules(burst=0.0, price=9.0))
-    world.submit("named", 10_000, gpus=2, pool="cloud")
+    loop = clouds(cloud=PoolRules(burst=600.0), dear=PoolRules(burst=0.0, price=9.0))
+    loop.submit("named", 10_000, gpus=2, pool="cloud")
     for name in ("a", "b", "c"):
-        world.submit(name, 10_000, gpus=2)
-    world.tick()
-    assert world.sits("named") == ("cloud-0",)
-    assert {world.sits("a")[0], world.sits("b")[0]} == {"n0", "n1"}
-    assert world.sits("c") == ("dear-0",)
+        loop.submit(name, 10_000, gpus=2)
+    loop.tick()
+    assert loop.sits("named") == ("cloud-0",)
+    assert {loop.sits("a")[0], loop.sits("b")[0]} == {"n0", "n1"}
+    assert loop.sits("c") == ("dear-0",)
 
 
 def test_of_pools_that_are_open_the_cheapest_is_taken_first():
-    world = clouds(b=PoolRules(burst=0.0, price=2.0), c=PoolRules(burst=0.0, price=1.0), own=PoolRules(price=3.0))
+    loop = clouds(b=PoolRules(burst=0.0, price=2.0), c=PoolRules(burst=0.0, price=1.0), own=PoolRules(price=3.0))
     for number in range(4):
-        world.submit(f"j{number}", 10_000, gpus=2)
-    world.tick()
-    assert [world.sits(f"j{number}")[0] for number in (2, 3)] == ["c-0", "b-0"]
-    assert {world.sits("j0")[0], world.sits("j1")[0]} == {"n0", "n1"}
+        loop.submit(f"j{number}", 10_000, gpus=2)
+    loop.tick()
+    assert [loop.sits(f"j{number}")[0] for number in (2, 3)] == ["c-0", "b-0"]
+    assert {loop.sits("j0")[0], loop.sits("j1")[0]} == {"n0", "n1"}
 
 
 def test_where_the_rules_leave_a_queue_only_pools_for_bursts_they_are_open_at_once():
-    world = clouds(cloud=PoolRules(burst=600.0))
-    world.set_rules(world.rules.model_copy(update={"queues": {"default": QueueRules(pools=("cloud",))}}))
-    world.submit("only", 100, gpus=2)
-    world.tick()
-    assert world.sits("only") == ("cloud-0",)
+    loop = clouds(cloud=PoolRules(burst=600.0))
+    loop.set_rules(loop.rules.model_copy(update={"queues": {"default": QueueRules(pools=("cloud",))}}))
+    loop.submit("only", 100, gpus=2)
+    loop.tick()
+    assert loop.sits("only") == ("cloud-0",)
 
 
 def test_what_was_waited_before_counts():
     """A job that was stopped does not wait anew for the pool that it had waited for."""
-    world = clouds(cloud=PoolRules(burst=100.0))
+    loop = clouds(cloud=PoolRules(burst=100.0))
     for name in ("a", "b", "late"):
-        world.submit(name, 10_000, gpus=2, retry={"backoff": 0})
-    world.run(until=100.0)
-    assert world.sits("late") == ("cloud-0",)
-    world.run(until=150.0)
-    world.fail("late")
-    world.tick()
-    assert world.sits("late") == ("cloud-0",)
-    assert world.times("starts", "late") == [100.0, 150.0]
+        loop.submit(name, 10_000, gpus=2, retry={"backoff": 0})
+    loop.run(until=100.0)
+    assert loop.sits("late") == ("cloud-0",)
+    loop.run(until=150.0)
+    loop.fail("late")
+    loop.tick()
+    assert loop.sits("late") == ("cloud-0",)
+    assert loop.times("starts", "late") == [100.0, 150.0]
 
 
 def test_a_pool_whose_engine_is_away_gets_nobody():
-    world = clouds(cloud=PoolRules())
-    world.away("cloud", "no route to it")
-    world.submit("named", 100, gpus=2, pool="cloud")
+    loop = clouds(cloud=PoolRules())
+    loop.away("cloud", "no route to it")
+    loop.submit("named", 100, gpus=2, pool="cloud")
     for name in ("a", "b", "c"):
-        world.submit(name, 100, gpus=2)
-    world.tick()
-    assert world.running() == {"a", "b"}
-    (cause,) = explain(world.state, world.job("named"), world.now)
+        loop.submit(name, 100, gpus=2)
+    loop.tick()
+    assert loop.running() == {"a", "b"}
+    (cause,) = explain(loop.state, loop.job("named"), loop.now)
     assert cause.code == "engine_away"
     assert cause.message == "the engine 'sim' of pool 'cloud' can't be reached: no route to it"
-    assert codes(world, "c") == ["behind_in_queue", "no_capacity", "engine_away"]
-    assert found(world, "c")["cloud"].why_not == "its engine can't be reached: no route to it"
-    world.away("cloud", "")
-    world.tick()
-    assert world.running() == {"a", "b", "named"}
+    assert codes(loop, "c") == ["behind_in_queue", "no_capacity", "engine_away"]
+    assert found(loop, "c")["cloud"].why_not == "its engine can't be reached: no route to it"
+    loop.away("cloud", "")
+    loop.tick()
+    assert loop.running() == {"a", "b", "named"}
 
 
 def test_what_each_pool_offers():
-    world = clouds(cloud=PoolRules(burst=600.0, price=4.0), small=PoolRules(), own=PoolRules(price=1.0))
-    world.state.drop_node("small-0")
-    world.node("small-0", gpus=1, pool="small")
+    loop = clouds(cloud=PoolRules(burst=600.0, price=4.0), small=PoolRules(), own=PoolRules(price=1.0))
+    loop.state.drop_node("small-0")
+    loop.node("small-0", gpus=1, pool="small")
     for name in ("a", "b", "late"):
-        world.submit(name, 10_000, gpus=2, max_duration=10_000)
-    world.run(until=100.0)
-    told = found(world, "late")
+        loop.submit(name, 10_000, gpus=2, max_duration=10_000)
+    loop.run(until=100.0)
+    told = found(loop, "late")
     assert list(told) == ["cloud", "own", "small"]
     assert told["cloud"].forecast is not None
     assert told["own"].forecast is not None
@@ -129,58 +131,58 @@ def test_what_each_pool_offers():
     assert (told["own"].opens_at, told["own"].per_hour) == (None, 2.0)
     assert told["own"].forecast.p50 is None or told["own"].forecast.p50 > 600.0
     assert told["small"].why_not == "1 such nodes are needed, and it has 0"
-    shot = take(world.state, world.board, world.now)
-    answer = what_if(shot, unsubmitted_job(world.state, world.specs["late"], "ada", world.now))
+    shot = take(loop.state, loop.board, loop.now)
+    answer = what_if(shot, unsubmitted_job(loop.state, loop.specs["late"], "ada", loop.now))
     assert [one.pool for one in answer.offers] == ["cloud", "own", "small"]
     assert answer.offers[0].opens_at == 700.0
 
 
 def test_an_engine_that_queues_by_itself_says_when():
-    world = clouds(own=PoolRules())
-    world.event("pool.set", name="far", engine="slurm", delegated=True)
+    loop = clouds(own=PoolRules())
+    loop.event("pool.set", name="far", engine="slurm", delegated=True)
     for slot in range(3):
-        world.node(f"far/{slot}", gpus=2, pool="far")
-    world.startup = 1e9
-    world.submit("there", 100, gpus=2, pool="far")
-    world.tick()
+        loop.node(f"far/{slot}", gpus=2, pool="far")
+    loop.startup = 1e9
+    loop.submit("there", 100, gpus=2, pool="far")
+    loop.tick()
     why = {"code": "engine_queue", "message": "others go first", "hint": "", "data": {"starts_at": 5000.0}}
-    world.event("attempt.waits", "there", 1, reason=why)
+    loop.event("attempt.waits", "there", 1, reason=why)
     for name in ("a", "b", "c"):
-        world.submit(name, 100, gpus=2)
-    offer = found(world, "c")["far"]
+        loop.submit(name, 100, gpus=2)
+    offer = found(loop, "c")["far"]
     assert offer.forecast is not None
     assert (offer.waiting, offer.forecast.p50) == (1, 5000.0)
-    world.tick()
-    assert world.sits("c")[0].startswith("far/")  # after one's own, which need no queue of another's
+    loop.tick()
+    assert loop.sits("c")[0].startswith("far/")  # after one's own, which need no queue of another's
 
 
 def test_one_pool_has_nothing_to_compare():
-    world = World(Rules(preemption=CALM))
-    world.node("n0", gpus=1)
-    world.submit("a", 100, gpus=1)
-    world.submit("b", 100, gpus=1)
-    world.tick()
-    assert found(world, "b") == {}
+    loop = SchedulerLoop(Rules(preemption=CALM))
+    loop.node("n0", gpus=1)
+    loop.submit("a", 100, gpus=1)
+    loop.submit("b", 100, gpus=1)
+    loop.tick()
+    assert found(loop, "b") == {}
 
 
 def test_who_waits_for_room_is_counted_once_and_who_may_not_run_is_not():
-    world = clouds(cloud=PoolRules(), more=PoolRules())
-    world.set_rules(world.rules.model_copy(update={"defaults": QueueRules(overdue=None, max_per_user=6)}))
+    loop = clouds(cloud=PoolRules(), more=PoolRules())
+    loop.set_rules(loop.rules.model_copy(update={"defaults": QueueRules(overdue=None, max_per_user=6)}))
     for number in range(4):
-        world.submit(f"r{number}", 100, gpus=2)
+        loop.submit(f"r{number}", 100, gpus=2)
     for number in range(3):
-        world.submit(f"w{number}", 100, gpus=2, num_nodes=2)
-    world.submit("x", 100, gpus=2, pool="more")
-    world.tick()
+        loop.submit(f"w{number}", 100, gpus=2, num_nodes=2)
+    loop.submit("x", 100, gpus=2, pool="more")
+    loop.tick()
     each = Resources(2000, 0, 2, "GPU")
     growing = {"cloud", "more"}
-    assert wanted(world.board, world.rules, world.now, growing) == [("cloud", each, 6), ("more", each, 1)]
-    assert wanted(world.board, world.rules, world.now, {"more"}) == [("more", each, 7)]
-    assert wanted(world.board, world.rules, world.now, ()) == []
-    tight = world.rules.model_copy(update={"defaults": QueueRules(overdue=None, max_per_user=4)})
-    world.set_rules(tight)
-    world.tick()
-    assert wanted(world.board, tight, world.now, growing) == []
+    assert wanted(loop.board, loop.rules, loop.now, growing) == [("cloud", each, 6), ("more", each, 1)]
+    assert wanted(loop.board, loop.rules, loop.now, {"more"}) == [("more", each, 7)]
+    assert wanted(loop.board, loop.rules, loop.now, ()) == []
+    tight = loop.rules.model_copy(update={"defaults": QueueRules(overdue=None, max_per_user=4)})
+    loop.set_rules(tight)
+    loop.tick()
+    assert wanted(loop.board, tight, loop.now, growing) == []
 
 
 def test_the_rules_say_it_in_words():
@@ -203,55 +205,55 @@ def test_the_rules_say_it_in_words():
     st.sampled_from([0.0, 30.0]),
 )
 def test_nobody_is_in_a_burst_who_did_not_wait_or_had_room_elsewhere(stream, first, second):
-    world = clouds(cloud=PoolRules(burst=first, price=1.0), dear=PoolRules(burst=second, price=5.0))
+    loop = clouds(cloud=PoolRules(burst=first, price=1.0), dear=PoolRules(burst=second, price=5.0))
     for number, (at, lasts, named) in enumerate(stream):
         pool = {"pool": "cloud"} if named else {}
-        world.after(5.0 * at, lambda n=f"j{number}", s=5.0 * lasts, p=pool: world.submit(n, s, gpus=2, **p))
+        loop.after(5.0 * at, lambda n=f"j{number}", s=5.0 * lasts, p=pool: loop.submit(n, s, gpus=2, **p))
 
-    def check(world: World, plan) -> None:
+    def check(loop: SchedulerLoop, plan) -> None:
         taken = {seat.node for start in plan.starts for seat in start.seats}
-        free = {name for name in ("n0", "n1") if not world.state.nodes[name].jobs} - taken
+        free = {name for name in ("n0", "n1") if not loop.state.nodes[name].jobs} - taken
         for start in plan.starts:
-            pool, job = world.state.nodes[start.seats[0].node].pool, world.job(start.job)
+            pool, job = loop.state.nodes[start.seats[0].node].pool, loop.job(start.job)
             if pool == "own" or job.spec.pool is not None:
                 continue
-            assert world.now - job.submitted_at >= {"cloud": first, "dear": second}[pool]
+            assert loop.now - job.submitted_at >= {"cloud": first, "dear": second}[pool]
             assert not free, f"{job.id} goes to {pool} while {free} are free"
 
-    world.checks.append(check)
-    world.run()
-    assert not world.state.jobs
+    loop.checks.append(check)
+    loop.run()
+    assert not loop.state.jobs
 
 
-def queueing(**pools: PoolRules) -> World:
+def queueing(**pools: PoolRules) -> SchedulerLoop:
     """Clusters with queues of their own, with four slots each."""
     rules = Rules(pools=pools, preemption=CALM)
-    world = World(rules, pools={}, startup=1e6, checks=[plan_is_sound, board_agrees])
+    loop = SchedulerLoop(rules, pools={}, startup=1e6, checks=[plan_is_sound, board_agrees])
     for name in pools:
-        world.event("pool.set", name=name, engine=name, delegated=True)
+        loop.event("pool.set", name=name, engine=name, delegated=True)
         for number in range(4):
             data = {"milli_cpus": 64_000, "memory": 1 << 40, "accelerators": 2, "accelerator": "H100"}
-            world.event("node.joined", name=f"{name}/{number}", pool=name, resources=data, labels={}, role="slot")
-    return world
+            loop.event("node.joined", name=f"{name}/{number}", pool=name, resources=data, labels={}, role="slot")
+    return loop
 
 
-def waits(world: World, job: str, at: float | None) -> None:
+def waits(loop: SchedulerLoop, job: str, at: float | None) -> None:
     """What its engine says of a gang in its queue."""
     told = reason("engine_queue", "in its queue", starts_at=at).to_dict()
-    attempt = world.job(job).attempt
+    attempt = loop.job(job).attempt
     assert attempt is not None
-    world.event("attempt.waits", job, attempt.number, reason=told)
+    loop.event("attempt.waits", job, attempt.number, reason=told)
 
 
 def test_between_clusters_of_one_price_the_one_that_starts_it_first_is_taken():
-    world = queueing(a=PoolRules(price=1.0), b=PoolRules(price=1.0), dear=PoolRules(price=2.0))
-    world.submit("first", 100, gpus=2)
-    world.submit("second", 100, gpus=2)
-    world.tick()
-    assert [world.sits(name)[0].partition("/")[0] for name in ("first", "second")] == ["a", "b"]
-    waits(world, "first", at=world.now + 60)
-    waits(world, "second", at=world.now + 3600)
+    loop = queueing(a=PoolRules(price=1.0), b=PoolRules(price=1.0), dear=PoolRules(price=2.0))
+    loop.submit("first", 100, gpus=2)
+    loop.submit("second", 100, gpus=2)
+    loop.tick()
+    assert [loop.sits(name)[0].partition("/")[0] for name in ("first", "second")] == ["a", "b"]
+    waits(loop, "first", at=loop.now + 60)
+    waits(loop, "second", at=loop.now + 3600)
     for name in ("third", "fourth"):
-        world.submit(name, 100, gpus=2)
-    world.tick()
-    assert [world.sits(name)[0].partition("/")[0] for name in ("third", "fourth")] == ["a", "a"]
+        loop.submit(name, 100, gpus=2)
+    loop.tick()
+    assert [loop.sits(name)[0].partition("/")[0] for name in ("third", "fourth")] == ["a", "a"]

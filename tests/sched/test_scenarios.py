@@ -25,8 +25,8 @@ import yaml
 
 from muster.core.policy_file import parse_rules
 from muster.sched.policies import POLICIES
+from scheduler_kit import SchedulerLoop
 from streams import board_agrees, limits_hold, plan_is_sound
-from worlds import World
 
 FOLDER = Path(__file__).parent / "scenarios"
 SHOWN = {"starts", "stopping", "queued", "succeeded", "stopped", "failed"}
@@ -35,10 +35,10 @@ SHOWN = {"starts", "stopping", "queued", "succeeded", "stopped", "failed"}
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
     scenario = yaml.safe_load(path.read_text())
-    world = build(scenario)
-    world.run(until=scenario.get("until"))
+    loop = build(scenario)
+    loop.run(until=scenario.get("until"))
     expected = [line(*entry) for entry in scenario["expected"]]
-    happened = [line(*entry) for entry in world.told if entry[1] in SHOWN]
+    happened = [line(*entry) for entry in loop.told if entry[1] in SHOWN]
     if happened != expected:
         diff = unified_diff(expected, happened, "expected", "happened", lineterm="", n=100)
         pytest.fail(f"{scenario['about']}\n" + "\n".join(diff), pytrace=False)
@@ -48,9 +48,9 @@ def test_there_are_scenarios() -> None:
     assert len(list(FOLDER.glob("*.yaml"))) >= 12
 
 
-def build(scenario: dict[str, Any]) -> World:
+def build(scenario: dict[str, Any]) -> SchedulerLoop:
     rules = parse_rules(yaml.safe_dump(scenario.get("rules", {})), orders=POLICIES)
-    world = World(
+    loop = SchedulerLoop(
         rules,
         {"default": "default", **scenario.get("queues", {})},
         {"main": False, **scenario.get("pools", {})},
@@ -58,27 +58,29 @@ def build(scenario: dict[str, Any]) -> World:
         checks=[plan_is_sound, limits_hold, board_agrees],
     )
     for name, node in scenario["nodes"].items():
-        world.node(name, **node)
+        loop.node(name, **node)
     for count, details in scenario.get("past", ()):
         for _ in range(count):
-            world.submit(f"past-{len(world.specs)}", **details)
-            world.run()
-    world.told.clear()
+            loop.submit(f"past-{len(loop.specs)}", **details)
+            loop.run()
+    loop.told.clear()
     for at, what, name, *details in scenario["happens"]:
-        world.after(at - world.now, action(world, scenario, what, name, dict(*details)))
-    return world
+        loop.after(at - loop.now, action(loop, scenario, what, name, dict(*details)))
+    return loop
 
 
-def action(world: World, scenario: dict[str, Any], what: str, name: str, details: dict[str, Any]) -> Callable[[], None]:
+def action(
+    loop: SchedulerLoop, scenario: dict[str, Any], what: str, name: str, details: dict[str, Any]
+) -> Callable[[], None]:
     known: dict[str, Callable[[], object]] = {
-        "submit": lambda: world.submit(name, **details),
-        "drain": lambda: world.health(name, "draining"),
-        "heal": lambda: world.health(name, "healthy"),
-        "lose": lambda: world.lose(name, **details),
-        "join": lambda: world.node(name, **scenario["nodes"][name]),
-        "fail": lambda: world.fail(name, **details),
-        "save": lambda: world.checkpoint(name),
-        "stop": lambda: world.stop(name, **details),
+        "submit": lambda: loop.submit(name, **details),
+        "drain": lambda: loop.health(name, "draining"),
+        "heal": lambda: loop.health(name, "healthy"),
+        "lose": lambda: loop.lose(name, **details),
+        "join": lambda: loop.node(name, **scenario["nodes"][name]),
+        "fail": lambda: loop.fail(name, **details),
+        "save": lambda: loop.checkpoint(name),
+        "stop": lambda: loop.stop(name, **details),
     }
     do = known[what]
     return lambda: (do(), None)[1]

@@ -11,43 +11,45 @@ from hypothesis import strategies as st
 
 from muster.core.rules import Escalation, Preemption, ProjectRules, QueueRules, Rules
 from muster.core.spec import ask as worker_asks
+from scheduler_kit import SchedulerLoop
 from streams import board_agrees, limits_hold, plan_is_sound
-from worlds import World
 
 CHECKS = [plan_is_sound, limits_hold, board_agrees]
 QUIET = Preemption(enabled=False)
 LONG = 3e8  # seconds: a half-life in which nothing fades
 
 
-def made(where: dict[str, str], projects: dict[str, ProjectRules] | None = None, **rules: Any) -> World:
+def made(where: dict[str, str], projects: dict[str, ProjectRules] | None = None, **rules: Any) -> SchedulerLoop:
     found = Rules(**{"between": "fair", "preemption": QUIET, "half_life": LONG, "projects": projects or {}, **rules})
-    return World(found, where, checks=[plan_is_sound])
+    return SchedulerLoop(found, where, checks=[plan_is_sound])
 
 
-def endless(world: World, queue: str, seconds: float = 60.0, user: str = "ada", ahead: int = 10, **spec: Any) -> None:
+def endless(
+    loop: SchedulerLoop, queue: str, seconds: float = 60.0, user: str = "ada", ahead: int = 10, **spec: Any
+) -> None:
     """Work that never ends: whenever a job of it is done, the next is there."""
     spec = {"gpus": 1, **spec}
 
     def more() -> None:
-        waiting = sum(j.queue == queue and j.user == user and j.phase == "queued" for j in world.state.jobs.values())
+        waiting = sum(j.queue == queue and j.user == user and j.phase == "queued" for j in loop.state.jobs.values())
         for _ in range(ahead - waiting):
-            world.submit(f"{queue}-{user}-{len(world.left)}", seconds, user, queue=queue, **spec)
-        world.after(seconds / 2, more)
+            loop.submit(f"{queue}-{user}-{len(loop.left)}", seconds, user, queue=queue, **spec)
+        loop.after(seconds / 2, more)
 
     more()
 
 
-def served(world: World, by: str = "queue", what: str = "accelerators", since: float = 0.0) -> dict[str, float]:
+def served(loop: SchedulerLoop, by: str = "queue", what: str = "accelerators", since: float = 0.0) -> dict[str, float]:
     """Accelerator-seconds, or CPU-seconds, that jobs held after `since`, by the first or second word of their names."""
     found: Counter[str] = Counter()
     begun: dict[str, float] = {}
-    ends = [(world.now, "now", name, "") for name in world.running()]
-    for at, kind, name, _ in [*world.told, *ends]:
+    ends = [(loop.now, "now", name, "") for name in loop.running()]
+    for at, kind, name, _ in [*loop.told, *ends]:
         if kind == "starts":
             begun[name] = at
         elif name in begun:
-            ask = worker_asks(world.specs[name])
-            held = max(at - max(begun.pop(name), since), 0.0) * world.specs[name].num_nodes
+            ask = worker_asks(loop.specs[name])
+            held = max(at - max(begun.pop(name), since), 0.0) * loop.specs[name].num_nodes
             whose = name.split("-")[0 if by == "queue" else 1]
             found[whose] += held * (ask.weight if what == "accelerators" else ask.milli_cpus / 1000)
     return found
@@ -59,33 +61,33 @@ def shares(found: dict[str, float]) -> dict[str, float]:
 
 @pytest.mark.parametrize("backfill", ["greedy", "none", "easy"])
 def test_projects_get_by_weight(backfill: str):
-    world = made(
+    loop = made(
         {"a": "p", "b": "q"}, {"p": ProjectRules(weight=2.0)},
         defaults=QueueRules(order="fifo", backfill=backfill),
     )  # fmt: skip
-    world.nodes(2, gpus=6)
-    endless(world, "a")
-    endless(world, "b")
-    world.run(until=6000.0)
-    assert shares(served(world))["a"] == pytest.approx(2 / 3, abs=0.03)
+    loop.nodes(2, gpus=6)
+    endless(loop, "a")
+    endless(loop, "b")
+    loop.run(until=6000.0)
+    assert shares(served(loop))["a"] == pytest.approx(2 / 3, abs=0.03)
 
 
 def test_who_had_nothing_for_a_while_does_not_get_all_for_ever():
     """Past use fades with the half-life: one who comes late catches up, and then it is half and half again."""
-    world = made({"a": "p", "b": "q"}, half_life=1000.0)
-    world.nodes(1, gpus=8)
-    endless(world, "a")
-    world.run(until=5000.0)
-    endless(world, "b")
-    world.run(until=15_000.0)
-    world.run(until=25_000.0)
-    assert shares(served(world, since=15_000.0))["a"] == pytest.approx(0.5, abs=0.04)
+    loop = made({"a": "p", "b": "q"}, half_life=1000.0)
+    loop.nodes(1, gpus=8)
+    endless(loop, "a")
+    loop.run(until=5000.0)
+    endless(loop, "b")
+    loop.run(until=15_000.0)
+    loop.run(until=25_000.0)
+    assert shares(served(loop, since=15_000.0))["a"] == pytest.approx(0.5, abs=0.04)
 
 
 def test_shares_add_up_along_the_tree():
     """Two projects alike; in one of them a queue with two in it, of weights three and one, beside another queue."""
     queues = {"root": "p", "x": "p", "y": "p", "z": "p", "w": "q"}
-    world = made(
+    loop = made(
         queues,
         queues={
             "root": QueueRules(order="fifo"),
@@ -94,82 +96,82 @@ def test_shares_add_up_along_the_tree():
             "z": QueueRules(parent=None, order="fifo"),
         },
     )  # fmt: skip
-    world.nodes(2, gpus=8)
+    loop.nodes(2, gpus=8)
     for queue in ("x", "y", "z", "w"):
-        endless(world, queue, ahead=20)
-    world.run(until=6000.0)
-    found = shares(served(world))
+        endless(loop, queue, ahead=20)
+    loop.run(until=6000.0)
+    found = shares(served(loop))
     assert found == pytest.approx({"w": 1 / 2, "z": 1 / 4, "x": 3 / 16, "y": 1 / 16}, abs=0.03)
 
 
 def test_users_of_a_queue_get_by_weight():
-    world = made({"a": "p"}, queues={"a": QueueRules(order="fifo", users={"ada": 3.0})})
-    world.nodes(1, gpus=8)
+    loop = made({"a": "p"}, queues={"a": QueueRules(order="fifo", users={"ada": 3.0})})
+    loop.nodes(1, gpus=8)
     for user in ("ada", "bob", "eve"):
-        endless(world, "a", user=user)
-    world.run(until=15_000.0)
-    assert shares(served(world, "user")) == pytest.approx({"ada": 0.6, "bob": 0.2, "eve": 0.2}, abs=0.03)
+        endless(loop, "a", user=user)
+    loop.run(until=15_000.0)
+    assert shares(served(loop, "user")) == pytest.approx({"ada": 0.6, "bob": 0.2, "eve": 0.2}, abs=0.03)
 
 
 def test_the_dominant_resource_counts():
     """One wants accelerators, the other processors, each of which there are as many as they can use: the shares of what
     each uses most of are the same, as dominant resource fairness has it."""
-    world = made({"a": "p", "b": "q"}, defaults=QueueRules(order="fifo"))
-    world.node("n0", gpus=18, cpus=90)
-    endless(world, "a", gpus=1, cpus=9, ahead=30)  # of all: 1/18 accelerators, 1/10 processors
-    endless(world, "b", gpus=3, cpus=1, ahead=30)  # 1/6 accelerators, 1/90 processors
-    world.run(until=4000.0)
-    cpus = served(world, what="cpus")["a"] / 90
-    gpus = served(world)["b"] / 18
+    loop = made({"a": "p", "b": "q"}, defaults=QueueRules(order="fifo"))
+    loop.node("n0", gpus=18, cpus=90)
+    endless(loop, "a", gpus=1, cpus=9, ahead=30)  # of all: 1/18 accelerators, 1/10 processors
+    endless(loop, "b", gpus=3, cpus=1, ahead=30)  # 1/6 accelerators, 1/90 processors
+    loop.run(until=4000.0)
+    cpus = served(loop, what="cpus")["a"] / 90
+    gpus = served(loop)["b"] / 18
     assert cpus == pytest.approx(gpus, rel=0.1)
 
 
 def test_gangs_of_another_size_change_nothing():
-    world = made({"a": "p", "b": "q"}, {"p": ProjectRules(weight=2.0)})
-    world.nodes(4, gpus=4)
-    endless(world, "a", gpus=4)
-    endless(world, "b", gpus=1, seconds=90.0, ahead=30)
-    world.run(until=8000.0)
-    assert shares(served(world))["a"] == pytest.approx(2 / 3, abs=0.05)
+    loop = made({"a": "p", "b": "q"}, {"p": ProjectRules(weight=2.0)})
+    loop.nodes(4, gpus=4)
+    endless(loop, "a", gpus=4)
+    endless(loop, "b", gpus=1, seconds=90.0, ahead=30)
+    loop.run(until=8000.0)
+    assert shares(served(loop))["a"] == pytest.approx(2 / 3, abs=0.05)
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
-def turning(slots: int, slice: float = 100.0, **rules: Any) -> World:
+def turning(slots: int, slice: float = 100.0, **rules: Any) -> SchedulerLoop:
     found = {
         "preemption": Preemption(grace=5.0, min_run=0.0, restart_cost=0.0),
         "queues": {"default": QueueRules(slice=slice)},
     }
-    world = World(Rules(**{**found, **rules}), checks=[*CHECKS])
-    world.node("n0", gpus=slots)
-    return world
+    loop = SchedulerLoop(Rules(**{**found, **rules}), checks=[*CHECKS])
+    loop.node("n0", gpus=slots)
+    return loop
 
 
 def test_turns_go_round_and_each_gets_its_whole_slice():
-    world = turning(1)
+    loop = turning(1)
     for name in ("x", "y", "z"):
-        world.submit(name, 250, gpus=1, kind="session")
-    world.run()
-    begun = world.order("starts")
+        loop.submit(name, 250, gpus=1, kind="session")
+    loop.run()
+    begun = loop.order("starts")
     assert begun[:6] == ["x", "y", "z", "x", "y", "z"]
     for name in ("x", "y", "z"):
-        starts, stops = world.times("starts", name), world.times("stopping", name)
+        starts, stops = loop.times("starts", name), loop.times("stopping", name)
         assert all(stop - start >= 100.0 for start, stop in zip(starts, stops, strict=False))
 
 
 def test_nobody_is_moved_while_nobody_waits():
-    world = turning(2)
+    loop = turning(2)
     for name in ("x", "y"):
-        world.submit(name, 1000, gpus=1, kind="session")
-    world.run()
-    assert not world.order("stopping")
+        loop.submit(name, 1000, gpus=1, kind="session")
+    loop.run()
+    assert not loop.order("stopping")
 
 
 def test_turns_also_in_a_queue_that_follows_the_defaults():
-    world = turning(1, queues={}, defaults=QueueRules(slice=100.0))
+    loop = turning(1, queues={}, defaults=QueueRules(slice=100.0))
     for name in ("x", "y"):
-        world.submit(name, 250, gpus=1, kind="session")
-    world.run()
-    assert world.order("starts")[:4] == ["x", "y", "x", "y"]
+        loop.submit(name, 250, gpus=1, kind="session")
+    loop.run()
+    assert loop.order("starts")[:4] == ["x", "y", "x", "y"]
 
 
 def test_lent_quota_is_given_back_before_the_turn_is_over():
@@ -177,26 +179,26 @@ def test_lent_quota_is_given_back_before_the_turn_is_over():
         preemption=Preemption(grace=5.0, min_run=10.0, restart_cost=0.0),
         queues={"turns": QueueRules(slice=10_000.0), "own": QueueRules(quota={"main": 1})},
     )
-    world = World(rules, {"turns": "p", "own": "p"}, checks=[*CHECKS])
-    world.node("n0", gpus=1)
-    world.submit("session", 50_000, queue="turns", gpus=1)
-    world.run(until=1.0)
-    world.submit("mine", 100, queue="own", gpus=1)
-    world.run(until=30.0)
-    assert world.running() == {"mine"}
+    loop = SchedulerLoop(rules, {"turns": "p", "own": "p"}, checks=[*CHECKS])
+    loop.node("n0", gpus=1)
+    loop.submit("session", 50_000, queue="turns", gpus=1)
+    loop.run(until=1.0)
+    loop.submit("mine", 100, queue="own", gpus=1)
+    loop.run(until=30.0)
+    assert loop.running() == {"mine"}
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), min_size=1, max_size=8), st.integers(1, 3))
 def test_in_turns_nobody_waits_longer_than_all_others_take_theirs(jobs: list[tuple[int, int]], slots: int):
-    world = turning(slots)
+    loop = turning(slots)
     for number, (at, seconds) in enumerate(jobs):
-        world.after(10.0 * at, lambda n=number, s=10.0 * seconds: world.submit(f"j{n}", s, gpus=1, kind="session"))
-    world.run()
-    assert not world.state.jobs
+        loop.after(10.0 * at, lambda n=number, s=10.0 * seconds: loop.submit(f"j{n}", s, gpus=1, kind="session"))
+    loop.run()
+    assert not loop.state.jobs
     turn = 100.0 + 5.0
     queued: dict[str, float] = {f"j{n}": 10.0 * at for n, (at, _) in enumerate(jobs)}
-    for at, what, job, _ in world.told:
+    for at, what, job, _ in loop.told:
         if what == "queued":
             queued[job] = at
         elif what == "starts":
@@ -206,15 +208,15 @@ def test_in_turns_nobody_waits_longer_than_all_others_take_theirs(jobs: list[tup
 # --- priorities -------------------------------------------------------------------------------------------------------
 def first_of(rule: dict[str, Any], *jobs: tuple[float, dict[str, Any]]) -> list[str]:
     """In which order jobs start that come at these times to one node that is busy for 1000 s."""
-    world = World(
+    loop = SchedulerLoop(
         Rules(preemption=QUIET, defaults=QueueRules(**{"overdue": None, **rule})), checks=[*CHECKS]
     )  # fmt: skip
-    world.node("n0", gpus=1)
-    world.submit("busy", 1000, gpus=1)
+    loop.node("n0", gpus=1)
+    loop.submit("busy", 1000, gpus=1)
     for at, spec in jobs:
-        world.after(at, lambda spec=spec: world.submit(spec.pop("as_"), 10, gpus=1, **spec))
-    world.run()
-    return world.order("starts")[1:]
+        loop.after(at, lambda spec=spec: loop.submit(spec.pop("as_"), 10, gpus=1, **spec))
+    loop.run()
+    return loop.order("starts")[1:]
 
 
 def test_waiting_makes_up_for_priority_and_never_without_ageing():

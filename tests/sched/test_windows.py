@@ -12,8 +12,8 @@ from muster.core.plan import Plan
 from muster.core.rules import DAYS, Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
 from muster.sched.backfill import expected_duration
 from muster.sched.windows import closes, next_change, open_until, opens
+from scheduler_kit import SchedulerLoop
 from streams import board_agrees, limits_hold, plan_is_sound
-from worlds import World
 
 CHECKS = [plan_is_sound, limits_hold, board_agrees]
 HOUR = 3600
@@ -74,83 +74,83 @@ def test_maintenance_closes_the_nodes_that_it_names():
 NIGHT = (Window(start=20 * HOUR, end=6 * HOUR),)
 
 
-def clocked(rules: Rules, pools: dict[str, bool] | None = None) -> World:
-    world = World(rules, pools=pools or {"main": False}, now=MONDAY, checks=list(CHECKS))
-    return world
+def clocked(rules: Rules, pools: dict[str, bool] | None = None) -> SchedulerLoop:
+    loop = SchedulerLoop(rules, pools=pools or {"main": False}, now=MONDAY, checks=list(CHECKS))
+    return loop
 
 
 def test_a_job_that_can_wait_starts_when_the_quiet_hours_begin():
-    world = clocked(Rules(pools={"main": PoolRules(off_peak=NIGHT)}, defaults=QueueRules(overdue=None)))
-    world.now = MONDAY + 12 * HOUR
-    world.node("n0", gpus=2)
-    world.submit("patient", 100, gpus=1, off_peak=True)
-    world.submit("other", 100, gpus=1)
-    world.run()
-    assert world.times("starts", "other") == [MONDAY + 12 * HOUR]
-    assert world.times("starts", "patient") == [MONDAY + 20 * HOUR]
+    loop = clocked(Rules(pools={"main": PoolRules(off_peak=NIGHT)}, defaults=QueueRules(overdue=None)))
+    loop.now = MONDAY + 12 * HOUR
+    loop.node("n0", gpus=2)
+    loop.submit("patient", 100, gpus=1, off_peak=True)
+    loop.submit("other", 100, gpus=1)
+    loop.run()
+    assert loop.times("starts", "other") == [MONDAY + 12 * HOUR]
+    assert loop.times("starts", "patient") == [MONDAY + 20 * HOUR]
 
 
 def test_what_did_not_get_its_turn_in_the_quiet_hours_waits_for_the_next():
-    world = clocked(
+    loop = clocked(
         Rules(pools={"main": PoolRules(off_peak=NIGHT)}, defaults=QueueRules(overdue=None), preemption=QUIET)
     )
-    world.now = MONDAY + 5 * HOUR
-    world.node("n0", gpus=1)
-    world.submit("long", 3 * HOUR, gpus=1)
-    world.run(until=MONDAY + 5 * HOUR)
-    world.submit("patient", 100, gpus=1, off_peak=True)
-    world.run()
-    assert world.times("starts", "patient") == [MONDAY + 20 * HOUR]
+    loop.now = MONDAY + 5 * HOUR
+    loop.node("n0", gpus=1)
+    loop.submit("long", 3 * HOUR, gpus=1)
+    loop.run(until=MONDAY + 5 * HOUR)
+    loop.submit("patient", 100, gpus=1, off_peak=True)
+    loop.run()
+    assert loop.times("starts", "patient") == [MONDAY + 20 * HOUR]
 
 
 def test_quiet_hours_are_those_of_the_pool_that_it_goes_to():
     """One pool has none, and is full: the other is not entered before its hours."""
-    world = clocked(
+    loop = clocked(
         Rules(pools={"main": PoolRules(off_peak=NIGHT)}, defaults=QueueRules(overdue=None), preemption=QUIET),
         {"main": False, "any": False},
     )
-    world.now = MONDAY + 12 * HOUR
-    world.node("n0", gpus=1)
-    world.node("n1", gpus=1, pool="any")
-    world.submit("busy", 20 * HOUR, gpus=1, pool="any")
-    world.submit("patient", 100, gpus=1, off_peak=True)
-    world.run()
-    assert world.times("starts", "patient") == [MONDAY + 20 * HOUR]
+    loop.now = MONDAY + 12 * HOUR
+    loop.node("n0", gpus=1)
+    loop.node("n1", gpus=1, pool="any")
+    loop.submit("busy", 20 * HOUR, gpus=1, pool="any")
+    loop.submit("patient", 100, gpus=1, off_peak=True)
+    loop.run()
+    assert loop.times("starts", "patient") == [MONDAY + 20 * HOUR]
 
 
 def test_one_who_comes_between_two_quiet_times_is_woken_for_the_next():
     rules = Rules(pools={"main": PoolRules(off_peak=(Window(end=100), Window(start=150)))})
-    world = World(rules, checks=[*CHECKS])
-    world.node("n0", gpus=1)
-    world.after(125.0, lambda: world.submit("patient", 10, gpus=1, off_peak=True))
-    world.run()
-    assert world.times("starts", "patient") == [150.0]
+    loop = SchedulerLoop(rules, checks=[*CHECKS])
+    loop.node("n0", gpus=1)
+    loop.after(125.0, lambda: loop.submit("patient", 10, gpus=1, off_peak=True))
+    loop.run()
+    assert loop.times("starts", "patient") == [150.0]
 
 
 # --- maintenance ------------------------------------------------------------------------------------------------------
-def done_before_the_nodes_go(world: World, plan: Plan) -> None:
+def done_before_the_nodes_go(loop: SchedulerLoop, plan: Plan) -> None:
     for start in plan.starts:
-        job = world.job(start.job)
+        job = loop.job(start.job)
         for seat in start.seats:
-            node = world.state.nodes[seat.node]
-            at = closes(world.rules.pool(node.pool), node.name, world.now)
-            assert world.now + expected_duration(job, world.rules, world.now) <= at
+            node = loop.state.nodes[seat.node]
+            at = closes(loop.rules.pool(node.pool), node.name, loop.now)
+            assert loop.now + expected_duration(job, loop.rules, loop.now) <= at
 
 
 def test_nothing_starts_that_would_not_be_done_before_maintenance():
     away = Maintenance(start=1000.0, end=2000.0, nodes=("n0",))
     rules = Rules(estimates="declared", pools={"main": PoolRules(maintenance=(away,))}, preemption=QUIET)
-    world = World(rules, checks=[*CHECKS, done_before_the_nodes_go])
-    world.nodes(2, gpus=1)
-    world.submit("long0", 1500, gpus=1, max_duration=1500)
-    world.submit("long1", 1500, gpus=1, max_duration=1500)
-    world.submit("short", 900, gpus=1, max_duration=900)
-    world.submit("late", 900, gpus=1, max_duration=900)
-    world.run()
-    assert {world.told[i][2:] for i in range(2)} == {("short", "n0"), ("late", "n1")}  # the shorter goes first
-    assert world.times("starts", "long0") == [900.0]
-    assert world.times("starts", "long1") == [2000.0]
-    assert not world.state.jobs
+    loop = SchedulerLoop(rules, checks=[*CHECKS, done_before_the_nodes_go])
+    loop.nodes(2, gpus=1)
+    loop.submit("long0", 1500, gpus=1, max_duration=1500)
+    loop.submit("long1", 1500, gpus=1, max_duration=1500)
+    loop.submit("short", 900, gpus=1, max_duration=900)
+    loop.submit("late", 900, gpus=1, max_duration=900)
+    loop.run()
+    assert {loop.told[i][2:] for i in range(2)} == {("short", "n0"), ("late", "n1")}  # the shorter goes first
+    assert loop.times("starts", "long0") == [900.0]
+    assert loop.times("starts", "long1") == [2000.0]
+    assert not loop.state.jobs
 
 
 def test_a_job_that_others_left_for_does_not_start_into_maintenance():
@@ -160,13 +160,13 @@ def test_a_job_that_others_left_for_does_not_start_into_maintenance():
         estimates="declared", pools={"main": PoolRules(maintenance=(away,))}, defaults=QueueRules(order="priority"),
         preemption=Preemption(grace=30.0, min_run=0.0, restart_cost=0.0),
     )  # fmt: skip
-    world = World(rules, checks=[*CHECKS, done_before_the_nodes_go])
-    world.node("n0", gpus=1)
-    world.submit("low", 90, gpus=1, priority=20, max_duration=90)
-    world.run(until=35.0)
-    world.submit("high", 60, gpus=1, priority=90, max_duration=60)
-    world.run()
-    assert not world.state.jobs
+    loop = SchedulerLoop(rules, checks=[*CHECKS, done_before_the_nodes_go])
+    loop.node("n0", gpus=1)
+    loop.submit("low", 90, gpus=1, priority=20, max_duration=90)
+    loop.run(until=35.0)
+    loop.submit("high", 60, gpus=1, priority=90, max_duration=60)
+    loop.run()
+    assert not loop.state.jobs
 
 
 @settings(max_examples=40, deadline=None)
@@ -181,67 +181,69 @@ def test_maintenance_finds_its_nodes_empty(jobs, start, lasts, order, backfill):
         estimates="declared", pools={"main": PoolRules(maintenance=(away,))},
         defaults=QueueRules(order=order, backfill=backfill), preemption=QUIET,
     )  # fmt: skip
-    world = World(rules, checks=[*CHECKS, done_before_the_nodes_go])
-    world.nodes(2, gpus=2)
+    loop = SchedulerLoop(rules, checks=[*CHECKS, done_before_the_nodes_go])
+    loop.nodes(2, gpus=2)
     for number, (at, seconds, gpus) in enumerate(jobs):
-        world.after(
+        loop.after(
             10.0 * at,
-            lambda n=number, s=10.0 * seconds, g=gpus: world.submit(f"j{n}", s, gpus=g, max_duration=s),
+            lambda n=number, s=10.0 * seconds, g=gpus: loop.submit(f"j{n}", s, gpus=g, max_duration=s),
         )
-    world.run(until=away.start)
-    assert not world.state.nodes["n0"].jobs
-    world.run()
-    assert not world.state.jobs
+    loop.run(until=away.start)
+    assert not loop.state.nodes["n0"].jobs
+    loop.run()
+    assert not loop.state.jobs
 
 
 # --- spot -------------------------------------------------------------------------------------------------------------
-def spot() -> World:
-    world = World(Rules(estimates="declared", preemption=QUIET), pools={"main": False, "spot": True}, checks=[*CHECKS])
-    world.node("n0", gpus=1)
-    world.node("s0", gpus=1, pool="spot")
-    return world
+def spot() -> SchedulerLoop:
+    loop = SchedulerLoop(
+        Rules(estimates="declared", preemption=QUIET), pools={"main": False, "spot": True}, checks=[*CHECKS]
+    )
+    loop.node("n0", gpus=1)
+    loop.node("s0", gpus=1, pool="spot")
+    return loop
 
 
 def test_only_those_who_say_so_run_on_spot_nodes_and_they_prefer_them():
-    world = spot()
-    world.submit("steady0", 100, gpus=1)
-    world.submit("steady1", 100, gpus=1)
-    world.submit("spot", 100, gpus=1, use_spot=True)
-    world.tick()
-    assert world.running() == {"steady0", "spot"}
-    assert world.sits("spot") == ("s0",)
-    world.run()
-    assert world.times("starts", "steady1") == [100.0]
+    loop = spot()
+    loop.submit("steady0", 100, gpus=1)
+    loop.submit("steady1", 100, gpus=1)
+    loop.submit("spot", 100, gpus=1, use_spot=True)
+    loop.tick()
+    assert loop.running() == {"steady0", "spot"}
+    assert loop.sits("spot") == ("s0",)
+    loop.run()
+    assert loop.times("starts", "steady1") == [100.0]
 
 
 def test_a_job_with_a_deadline_leaves_spot_nodes_alone_when_time_gets_short():
     """Taken away again and again, it must be on nodes that stay while there is still time."""
-    world = spot()
-    world.submit("job", 100, gpus=1, use_spot=True, deadline=400, max_duration=100, retry={"backoff": 0})
-    world.run(until=0.0)
-    assert world.sits("job") == ("s0",)
+    loop = spot()
+    loop.submit("job", 100, gpus=1, use_spot=True, deadline=400, max_duration=100, retry={"backoff": 0})
+    loop.run(until=0.0)
+    assert loop.sits("job") == ("s0",)
     for at in (50.0, 140.0, 230.0):
-        world.run(until=at)
-        world.lose("s0")
-        world.node("s0", gpus=1, pool="spot")
-        world.tick()
-    assert world.sits("job") == ("s0",)
-    world.run(until=260.0)
-    world.lose("s0")
-    world.node("s0", gpus=1, pool="spot")
-    world.run(until=270.0)
-    assert world.sits("job") == ("n0",)
-    world.run()
-    assert world.times("succeeded", "job")[0] <= 400.0
+        loop.run(until=at)
+        loop.lose("s0")
+        loop.node("s0", gpus=1, pool="spot")
+        loop.tick()
+    assert loop.sits("job") == ("s0",)
+    loop.run(until=260.0)
+    loop.lose("s0")
+    loop.node("s0", gpus=1, pool="spot")
+    loop.run(until=270.0)
+    assert loop.sits("job") == ("n0",)
+    loop.run()
+    assert loop.times("succeeded", "job")[0] <= 400.0
 
 
 def test_one_who_waits_for_a_spot_node_is_looked_at_again_when_its_time_gets_short():
-    world = spot()
-    world.submit("steady", 1000, gpus=1)
-    world.submit("first", 1000, gpus=1, use_spot=True)
-    world.tick()
-    world.submit("job", 100, gpus=1, use_spot=True, deadline=300, max_duration=100)
-    world.run(until=200.0)
-    world.stop("steady", grace=0.0)
-    world.run(until=201.0)
-    assert world.sits("job") == ("n0",)
+    loop = spot()
+    loop.submit("steady", 1000, gpus=1)
+    loop.submit("first", 1000, gpus=1, use_spot=True)
+    loop.tick()
+    loop.submit("job", 100, gpus=1, use_spot=True, deadline=300, max_duration=100)
+    loop.run(until=200.0)
+    loop.stop("steady", grace=0.0)
+    loop.run(until=201.0)
+    assert loop.sits("job") == ("n0",)

@@ -44,7 +44,7 @@ QUIET = {
 
 
 @dataclass
-class World:
+class ServerSetup:
     """One project with people in it, and what the cases are made of, under a name of its own for each."""
 
     server: LiveServer
@@ -100,7 +100,7 @@ class Case:
     """`outsider` and `viewer`: how a member of another project and a viewer of this one are answered."""
 
     kind: str
-    make: Callable[[World], Made]
+    make: Callable[[ServerSetup], Made]
     who: str = "member"
     viewer: int = 403
     outsider: int = 404
@@ -110,34 +110,34 @@ def sent(url: str, **body: Any) -> Made:
     return url, {"json": body}
 
 
-def own_token(world: World, who: str) -> Made:
-    return f"/v1/tokens/{world.post('/v1/tokens', {'user': who, 'role': 'viewer'})['id']}", {}
+def own_token(setup: ServerSetup, who: str) -> Made:
+    return f"/v1/tokens/{setup.post('/v1/tokens', {'user': who, 'role': 'viewer'})['id']}", {}
 
 
-def opening(world: World) -> dict[str, Any]:
-    return {"id": f"{world.name}-script", "key": uuid.uuid4().hex, "project": PROJECT}
+def opening(setup: ServerSetup) -> dict[str, Any]:
+    return {"id": f"{setup.name}-script", "key": uuid.uuid4().hex, "project": PROJECT}
 
 
-def importing(world: World) -> dict[str, Any]:
-    told = {"tool": "csv", "key": world.name, "project": PROJECT, "created_at": time.time()}
-    return {**told, "fingerprint": hashlib.sha256(world.name.encode()).hexdigest()}
+def importing(setup: ServerSetup) -> dict[str, Any]:
+    told = {"tool": "csv", "key": setup.name, "project": PROJECT, "created_at": time.time()}
+    return {**told, "fingerprint": hashlib.sha256(setup.name.encode()).hexdigest()}
 
 
-def hidden_run(world: World) -> str:
-    run = world.run()
-    assert world.root.delete(f"/v1/runs/{run}").status_code == 200
+def hidden_run(setup: ServerSetup) -> str:
+    run = setup.run()
+    assert setup.root.delete(f"/v1/runs/{run}").status_code == 200
     return run
 
 
-def aliased(world: World) -> str:
-    model = world.model(1)
-    world.root.put(f"/v1/models/{model}/aliases/best", json={"version": 1})
+def aliased(setup: ServerSetup) -> str:
+    model = setup.model(1)
+    setup.root.put(f"/v1/models/{model}/aliases/best", json={"version": 1})
     return model
 
 
-def saved(world: World) -> str:
-    world.root.put(f"/v1/queries/{world.name}", json={"query": "", "project": PROJECT})
-    return f"{PROJECT}/{world.name}"
+def saved(setup: ServerSetup) -> str:
+    setup.root.put(f"/v1/queries/{setup.name}", json={"query": "", "project": PROJECT})
+    return f"{PROJECT}/{setup.name}"
 
 
 SUPERUSER = {"who": "superuser", "outsider": 403}
@@ -226,9 +226,9 @@ CASES = {
 }  # fmt: skip
 
 
-def running(world: World) -> str:
-    job = world.job()
-    world.server.wait(job, "starting", "running")
+def running(setup: ServerSetup) -> str:
+    job = setup.job()
+    setup.server.wait(job, "starting", "running")
     return job
 
 
@@ -283,7 +283,7 @@ def test_it_leaves_one_event_with_its_actor_and_holds_to_the_roles(
 ) -> None:
     case, method = CASES[route], route.partition(" ")[0]
     with server.http() as root:
-        url, given = case.make(World(server, root))
+        url, given = case.make(ServerSetup(server, root))
         for who, status in (("viewer", case.viewer), ("outsider", case.outsider)):
             refused = people[who].request(method, url, **given)
             assert refused.status_code == status, (who, route, refused.text)
@@ -306,8 +306,8 @@ def test_it_leaves_one_event_with_its_actor_and_holds_to_the_roles(
 
 def test_a_failed_write_leaves_no_event(server: LiveServer, people: dict[str, httpx.Client]) -> None:
     with server.http() as root:
-        world = World(server, root)
-        taken, model = world.model(), world.model()
+        setup = ServerSetup(server, root)
+        taken, model = setup.model(), setup.model()
     before = newest(server)
     refused = people["member"].patch(f"/v1/models/{model}", json={"name": taken, "description": "x"})
     assert refused.status_code == 409

@@ -20,7 +20,7 @@ from muster.monitor.rollup import ALL, DAY, KEPT, from_text, held, merge, start_
 from muster.store.base import Entry
 from muster.store.past import Rollup
 from muster.store.registry import open_store
-from worlds import job_event
+from scheduler_kit import job_event
 
 NOW = time.time()
 TODAY = start_of(NOW, DAY)

@@ -14,7 +14,7 @@ from muster.server import log_reader
 from muster.server.log_reader import LogReader
 from muster.store.base import Entry, LogChunk, Store, StreamWrite
 from muster.store.registry import open_store
-from worlds import job_event
+from scheduler_kit import job_event
 
 LINE = b"%07d ................................................................................ \n"
 

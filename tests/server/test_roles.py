@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from live import live_server
-from role_kit import PEOPLE, REQUESTS, World, make_world, request_of
+from role_kit import PEOPLE, REQUESTS, ServerSetup, make_setup, request_of
 from shape_kit import document, operations
 
 ROLES = {name: route.role for name, route in operations().items()}
@@ -31,9 +31,9 @@ HAS_NONE = {
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerSetup]:
     with live_server(tmp_path_factory.mktemp("roles")) as server:
-        made = make_world(server)
+        made = make_setup(server)
         yield made
         for client in (made.root, *made.people.values()):
             client.close()
@@ -60,10 +60,10 @@ def may(route: str, who: str) -> bool:
     return who in IN_PROJECT and ORDER.index(IN_PROJECT[who]) >= ORDER.index(needed)
 
 
-def status(world: World, route: str, who: str) -> tuple[int, str]:
+def status(setup: ServerSetup, route: str, who: str) -> tuple[int, str]:
     """How it is answered. The body of a stream is left alone, unless it is an error."""
-    path, given = request_of(route, world, who)
-    with world.people[who].stream(route.partition(" ")[0], path, **given) as answer:
+    path, given = request_of(route, setup, who)
+    with setup.people[who].stream(route.partition(" ")[0], path, **given) as answer:
         if answer.status_code < 400 and route != EACH_ON_ITS_OWN:
             return answer.status_code, ""
         answer.read()
@@ -77,9 +77,9 @@ def _of_batch(answer: httpx.Response) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("route", sorted(ROLES))
-def test_those_that_it_declares_and_nobody_else(world: World, route: str) -> None:
+def test_those_that_it_declares_and_nobody_else(setup: ServerSetup, route: str) -> None:
     for who in PEOPLE:
-        found, told = status(world, route, who)
+        found, told = status(setup, route, who)
         if may(route, who):
             refusals = {401, 403} if who == "attempt" and route in HAS_NONE else {401, 403, 404}
             assert found not in refusals, f"{who} may: {found} {told}"

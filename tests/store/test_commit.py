@@ -18,7 +18,7 @@ from muster.store.base import Entry, Proposal, RunPatch
 from muster.store.commit import GroupCommit
 from muster.store.memory import MemoryStore
 from muster.store.registry import open_store
-from worlds import job_event
+from scheduler_kit import job_event
 
 NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 PATIENCE = 30.0  # seconds

@@ -13,8 +13,8 @@ from muster.core.state import State
 from muster.store.base import Entry, EventFilter
 from muster.store.direct import DirectCommit, LiveStore
 from muster.store.memory import MemoryStore
+from scheduler_kit import job_event, node_event
 from store_kit import plain
-from worlds import job_event, node_event
 
 NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 

@@ -15,8 +15,8 @@ from muster.core.reasons import reason
 from muster.core.state import State
 from muster.store.memory import MemoryStore
 from muster.store.registry import open_store
+from scheduler_kit import fold, job_event, node_event
 from store_kit import History, check_against_log, used_by_attempts
-from worlds import fold, job_event, node_event
 
 WHY = reason("completed").to_dict()
 

@@ -16,8 +16,8 @@ from muster.core.event import Event
 from muster.core.server_events import ServerLeads
 from muster.store.base import Entry, EventFilter, Store, StreamWrite
 from muster.store.registry import open_store
+from scheduler_kit import job_event
 from store_kit import check_against_log, picture
-from worlds import job_event
 
 NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 INCOMPRESSIBLE = random.Random(1).randbytes(1 << 16)

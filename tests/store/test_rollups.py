@@ -26,7 +26,7 @@ from muster.store.connect import connect
 from muster.store.past import LevelFilter, Rollup, levels_of, targets_of
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
-from worlds import job_event, node_event
+from scheduler_kit import job_event, node_event
 
 TARGETS = targets_of(Rules())
 

@@ -18,7 +18,7 @@ from muster.store.base import Entry, EventFilter, SetAside, StreamWrite
 from muster.store.insert import add
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
-from worlds import job_event
+from scheduler_kit import job_event
 
 NOTE = {"project": "p", "run": "r", "time": 1.0, "author": "a", "kind": "note", "text": "t", "doc": "{}"}
 

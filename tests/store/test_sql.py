@@ -30,8 +30,8 @@ from muster.store.connect import file_system
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
 from muster.store.tables import VERSION_TABLE
+from scheduler_kit import job_event, node_event
 from store_kit import History, check_against_log, picture
-from worlds import job_event, node_event
 
 NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 Opener = Callable[[], SqlStore]

@@ -1,4 +1,4 @@
-"""Worlds for the scheduler: events that make clusters, queues and jobs, and a driver that carries out every plan.
+"""The scheduler without an engine: events for clusters, queues and jobs, and a driver that carries out every plan.
 
 The driver is the controller without its engine: what a plan says becomes events in the same words, time is virtual, and
 every step can be held against a plan that is made from nothing but the state.
@@ -68,11 +68,11 @@ def entities(queues: int = 1) -> list[Event]:
     return [Event(ProjectSet(name="default"), 0.0)] + [Event(QueueSet(name=name), 0.0) for name in names]
 
 
-Planned = Callable[["World", Plan], None]
+Planned = Callable[["SchedulerLoop", Plan], None]
 
 
 @dataclass
-class World:
+class SchedulerLoop:
     """`seconds` of work are done while a job runs; what it has done is saved when it is asked to leave, and lost back
     to the last checkpoint when it fails. `told` holds what happened, as (time, what, job, detail)."""
 
