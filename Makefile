@@ -69,7 +69,7 @@ components:
 
 # Azure's storage for tests: Azurite, of which 3.33 needs a third of what later releases bring.
 .venv/.azurite: .venv/.dev
-	$(BIN)/npm install --silent --no-audit --no-fund --omit=dev --omit=optional --ignore-scripts --prefix .venv/azurite azurite@3.33.0 \
+	NODE_OPTIONS=--use-system-ca $(BIN)/npm install --silent --no-audit --no-fund --omit=dev --omit=optional --ignore-scripts --prefix .venv/azurite azurite@3.33.0 \
 		&& touch $@ || echo "Azurite could not be installed: tests that need it are left out" >&2
 
 # What builds the documentation.

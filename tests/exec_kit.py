@@ -22,6 +22,12 @@ def held(server: LiveServer, **spec: Any) -> str:
     """A job that runs until it is stopped."""
     job = str(server.submit(HELD, **spec)["id"])
     server.wait(job, "running")
+
+    def all_run() -> bool:
+        workers = server.get(f"/v1/jobs/{job}/attempts")["attempts"][-1]["workers"]
+        return all(worker["state"] == "running" for worker in workers)
+
+    until(all_run, "every worker to run")
     return job
 
 

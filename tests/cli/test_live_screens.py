@@ -115,13 +115,14 @@ def test_submit_says_when_it_starts_and_what_it_costs(live, waiting, at_home, tm
         found = at_home("submit", "job.yaml")
         (line,) = found.out.splitlines()
         assert re.match(r"submitted costs-\d+  starts (about|not|at once)", line), line
-        assert line.endswith("3.00 an hour, at most 1.50 by its max_duration"), line
+        assert re.search(r"; 3\.00 an hour, (about \d+\.\d\d, )?at most 1\.50 by its max_duration$", line), line
         job = line.split()[1]
         estimate = live.get(f"/v1/jobs/{job}/forecast", compare=False)["estimate"]
         assert (estimate["per_hour"], estimate["most"]) == (3.0, 1800.0)
         live.post(f"/v1/jobs/{job}/stop", {"force": True})
     finally:
-        live.http().put("/v1/rules", json=rules)
+        with live.http() as http:
+            http.put("/v1/rules", json=rules)
 
 
 @pytest.mark.parametrize("word", ["cancel", "ps", "kill", "sbatch"])

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from muster import __version__
 from muster.cli import jobs
 from muster.cli.lazy import command_of
 from muster.cli.main import VERBS
+from muster.version import described
 
 HEAVY = ("httpx", "pydantic", "yaml", "fastapi", "sqlalchemy", "rich.console", "muster.client", "muster.core.spec")
 
@@ -50,13 +50,13 @@ def test_the_version_is_told_without_importing_anything_heavy(words):
         f"print([name for name in {HEAVY} if name in sys.modules]); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=180)
-    assert done.stdout.splitlines() == [f"muster {__version__}", "[]"]
+    assert done.stdout.splitlines() == [f"muster {described()}", "[]"]
     assert done.returncode == 0
 
 
 def test_python_dash_m_is_the_same_command():
     done = subprocess.run([sys.executable, "-m", "muster", "--version"], capture_output=True, text=True, timeout=180)
-    assert done.stdout == f"muster {__version__}\n"
+    assert done.stdout == f"muster {described()}\n"
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ def test_files_and_folders_go_both_ways(server: LiveServer, job: str, work: Path
     (tmp_path / "tree" / "in").mkdir(parents=True)
     (tmp_path / "tree" / "in" / "large").write_bytes(large)
     (tmp_path / "tree" / "link").symlink_to("in/large")
-    assert cp(server, str(tmp_path / "tree"), f"{job}:")[0] == 0
+    done = cp(server, str(tmp_path / "tree"), f"{job}:")
+    assert done[0] == 0, done
     assert (work / "tree" / "in" / "large").read_bytes() == large
     code, out, _ = cp(server, "--json", f"{job}:tree@1", str(tmp_path / "back"))
     assert (code, json.loads(out)) == (0, {"files": 1, "bytes": len(large), "skipped": 0})

@@ -49,7 +49,10 @@ class Screen:
                 pass
             return re.search(pattern, self.seen)
 
-        match = until(found, f"{pattern!r}", 60)
+        try:
+            match = until(found, f"{pattern!r}", 60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; shown was {self.seen!r}") from None
         self.seen = self.seen[match.end() :]
         return match[0]
 

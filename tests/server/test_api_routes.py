@@ -23,6 +23,8 @@ NO_JSON = {
     "GET /v1/jobs/{ref}/logs/stream",
     "GET /v1/jobs/{ref}/stream",
     "GET /v1/events/stream",
+    "GET /v1/jobs/{ref}/exec/{ident}/output",
+    "GET /v1/ingest/exec/{ident}/input",
     "GET /v1/engines/{name}/doctor",
     "GET /v1/runs/{ref}/points/{name:path}",
     "GET /v1/runs/{ref}/artifacts/{path:path}",

@@ -151,7 +151,7 @@ class TestDurable:
         with ThreadPoolExecutor(9) as lanes:
             list(lanes.map(lambda n: upload(kept, f"{n}.txt", f"content {n}".encode()), range(9)))
         assert sum(batches) == 9
-        assert len(batches) == 2
+        assert len(batches) <= 2
         assert len(kept.artifacts.list("run")) == 9
 
     def test_paths_that_arrive_together_do_not_clash(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,8 @@ def committed(kept: Content, monkeypatch: pytest.MonkeyPatch, wait_for: int = 0)
     def counted(proposals: Sequence[Any]) -> Any:
         sizes.append(len(proposals))
         if len(sizes) == 1:
-            until(lambda: commit._pending.qsize() >= wait_for, "the others to be submitted", 60)
+            others = wait_for + 1 - len(proposals)  # some may have come with the first
+            until(lambda: commit._pending.qsize() >= others, "the others to be submitted", 60)
         return transact(proposals)
 
     monkeypatch.setattr(commit._store, "transact", counted)

@@ -35,6 +35,7 @@ def run(server: LiveServer) -> str:
     (server.home / "train.py").write_text(SCRIPT)
     job = server.submit("python train.py --lr 0.5", name="gpt", purpose="a baseline", data=["books@v1"])
     assert server.wait(job["id"])["phase"] == "succeeded"
+    until(lambda: server.get(f"/v1/runs/{job['id']}")["phase"] == "succeeded", "the record to follow")
     return str(job["id"])
 
 

@@ -110,14 +110,15 @@ def test_a_large_tensor_is_divided_among_files(bucket, monkeypatch):
 def cut_off(where: str, when: str) -> None:
     """Killed before a file, or just before the last object."""
     bucket_module.FILE_BYTES = FILE
-    real, count = Bucket.put, 0
+    real, count, turn = Bucket.put, 0, threading.Lock()
 
     def put(self: Bucket, name: str, data: memoryview) -> int:
         nonlocal count
-        count += name.endswith(".bin")
-        if (when == "file" and count == 3) or (when == "commit" and name.endswith("manifest.json")):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(self, name, data)
+        with turn:  # one after the other, so that two files are there before the third
+            count += name.endswith(".bin")
+            if (when == "file" and count == 3) or (when == "commit" and name.endswith("manifest.json")):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(self, name, data)
 
     Bucket.put = put  # type: ignore[method-assign]
     Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -24,9 +23,12 @@ _INTERRUPTS: Final = 3  # Ctrl-C so often ends the session instead of interrupti
 
 
 def window() -> tuple[int, int]:
-    """Rows and columns of this terminal."""
-    size = shutil.get_terminal_size()
-    return size.lines, size.columns
+    """Rows and columns of this terminal; not what COLUMNS and LINES say, which don't follow its window."""
+    try:
+        size = os.get_terminal_size(sys.stdin.fileno())
+    except (OSError, ValueError):  # none, or closed
+        size = os.terminal_size((80, 24))
+    return size.lines or 24, size.columns or 80
 
 
 class ExecSession:

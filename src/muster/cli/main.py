@@ -97,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     call.reset()
     try:
         code = get_command(app)(words, prog_name="muster", standalone_mode=False)
+        sys.stdout.flush()  # here, where a reader that has closed it is no error
         return code if isinstance(code, int) else 0
     except MusterError as error:
         load("muster.cli.output:show_error")(error.to_dict(), _json_wanted(words))

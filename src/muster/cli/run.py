@@ -71,7 +71,7 @@ def run(
         if json:
             emit(job.raw)
         else:
-            load("muster.cli.submit:show_submitted")(to, job, f"; see `muster logs -f {job.id}`")
+            load("muster.cli.submit:show_submitted")(to, job, f"see `muster logs -f {job.id}`")
 
 
 def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> Any:

@@ -134,5 +134,5 @@ def show_submitted(to: Client, job: Job, more: str = "") -> None:
     after = f", after {', '.join(job.needs)}" if job.needs else ""
     tasks = f", {job.array['tasks']} tasks" if job.array else ""
     known = "" if after or tasks else start_and_cost(to, job)
-    words = (f"  {known}" if known else "") + more
-    out().print(Text.assemble("submitted ", (job.id, "bold"), tasks, after, (words, "dim")))
+    words = "; ".join(part for part in (known, more) if part)
+    out().print(Text.assemble("submitted ", (job.id, "bold"), tasks, after, (f"  {words}" if words else "", "dim")))

@@ -25,7 +25,7 @@ import muster
 # The modules that the worker side imports; none of them imports server code.
 PARTS: Final = (
     "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py", "certificates.py", "exec_frames.py",
-    "copying.py", "runtime", "train", "data", "foreign",
+    "copying.py", "object_store.py", "runtime", "train", "data", "foreign",
 )  # fmt: skip
 MAIN: Final = "__main__.py"
 # The modules that every launcher imports, shipped compiled for nodes with the same Python.

@@ -170,10 +170,23 @@ def export(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 
 
 def array(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
-    if not re.fullmatch(r"[0-9][0-9,:-]*(%[0-9]+)?", option.value):
+    if not _is_array(option.value):
         raise Unconvertible("is no list of indexes: write `array`, as in `array: 1-20`.")
     shape.fields["array"] = option.value
     return "array"
+
+
+def _is_array(text: str) -> bool:
+    """Whether a job file may have these indexes: each once, from 0 to 999,999, and at most 100,000 of them."""
+    body, percent, most = text.partition("%")
+    found: set[int] = set()
+    for part in body.split(","):
+        match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6})(?::([0-9]{1,6}))?)?", part, re.ASCII)
+        first, last, step = (int(match[1]), int(match[2] or match[1]), int(match[3] or 1)) if match else (1, 0, 1)
+        if first > last or not step or not found.isdisjoint(range(first, last + 1, step)):
+            return False
+        found.update(range(first, last + 1, step))
+    return len(found) <= 100_000 and (not percent or (re.fullmatch(r"[0-9]{1,6}", most) is not None and int(most) > 0))
 
 
 def dependency(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
