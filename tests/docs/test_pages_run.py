@@ -19,6 +19,7 @@ PAGES = {
     "docs/coming-from.md": 0,
     "docs/operate.md": 4,
     "docs/recover.md": 0,
+    "docs/scheduling.md": 2,
     "docs/tutorial.md": 0,
 }
 LIMIT = 1800.0  # seconds after which a page counts as hung
@@ -86,6 +87,15 @@ def test_what_the_guide_to_recovery_says_is_so(server, tmp_path):
     assert "long-" in said
     assert "Muster is up at" in said
     assert "draining" in said
+
+
+def test_what_the_guide_to_scheduling_says_is_so(server, tmp_path):
+    said = run("docs/scheduling.md", server, tmp_path)
+    assert "after prepare-" in said
+    assert "3 tasks" in said
+    for name, text in {"train": "ready", "sweep[2]": "index 2 of 3"}.items():
+        assert server.wait(name)["phase"] == "succeeded"
+        assert text in server.output(name)
 
 
 def test_what_the_guide_to_operating_a_server_says_is_so(server, tmp_path):
