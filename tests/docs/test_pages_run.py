@@ -18,6 +18,7 @@ PAGES = {
     "README.md": 1,
     "docs/coming-from.md": 0,
     "docs/operate.md": 4,
+    "docs/python.md": 0,
     "docs/recover.md": 0,
     "docs/scheduling.md": 2,
     "docs/tutorial.md": 0,
@@ -87,6 +88,13 @@ def test_what_the_guide_to_recovery_says_is_so(server, tmp_path):
     assert "long-" in said
     assert "Muster is up at" in said
     assert "draining" in said
+
+
+def test_the_programs_of_the_page_on_python_run(server, tmp_path):
+    said = run("docs/python.md", server, tmp_path)
+    assert "0 hello from rank 0" in said
+    assert "0 seed 0" in said
+    assert said.rstrip().endswith("['succeeded', 'succeeded', 'succeeded', 'succeeded']")
 
 
 def test_what_the_guide_to_scheduling_says_is_so(server, tmp_path):
