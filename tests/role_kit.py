@@ -103,7 +103,8 @@ def _filled(setup: ServerSetup, path: str) -> str:
 
 def _opening() -> dict[str, Any]:
     mark = uuid.uuid4().hex
-    return {"id": f"script-{mark[:8]}", "key": mark, "project": PROJECT}
+    # The letter at the end: a name that ends in a number alone is kept for jobs.
+    return {"id": f"script-{mark[:8]}x", "key": mark, "project": PROJECT}
 
 
 def _importing() -> dict[str, Any]:

@@ -269,6 +269,7 @@ class Batch:
     pieces: tuple[Piece, ...] = ()
     command_seen: int = 0
     whole: bool = False  # nothing of this worker follows
+    node: str = ""  # the machine that the launcher runs on, which a cluster may have chosen
 
     def encode(self) -> bytes:
         header = {
@@ -277,6 +278,7 @@ class Batch:
             "exit": self.exit.to_dict() if self.exit else None,
             "command_seen": self.command_seen,
             "whole": self.whole,
+            "node": self.node,
             "pieces": [[p.rank, p.stream, p.offset, len(p.data)] for p in self.pieces],
             "times": [p.times for p in self.pieces],
         }
@@ -307,7 +309,8 @@ class Batch:
                 raise ValueError(f"bad state {header['state']!r}")
             ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
             whole = header.get("whole") is True  # older launchers don't send it
-            return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]), whole)
+            seen, node = int(header["command_seen"]), str(header.get("node", ""))
+            return cls(int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node)
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rig import KILLED, OK, Rig
+from rig import KILLED, OK, Rig, nodes
 from test_ingest import LIMIT, batch, ingest_of, started
 
 from muster.control.ingest import Ingest
@@ -66,6 +67,25 @@ def test_a_worker_that_was_given_up_is_told_to_go_at_once(rig: Rig) -> None:
     rig.tick(3)
     assert rig.job(job).final
     assert ingest_of(rig).accept(job, 2, batch()).command == old
+
+
+def test_where_a_worker_ran_is_known_even_if_it_ends_before_the_engine_says_so(tmp_path: Path) -> None:
+    """A cluster chooses the machine, and a short job is over before anyone has looked."""
+    slot, machine = nodes(2)
+    listed = [replace(slot, name="main/1", role="slot"), replace(machine, name="m1", role="machine")]
+    rig = Rig(listed, store=open_store(f"sqlite:///{tmp_path}/slots.db"))
+    try:
+        job, ingest = started(rig)
+        ingest.accept(job, 1, replace(batch(), node="elsewhere"))  # not a machine of the cluster
+        assert rig.job(job).attempt.workers[0].at == ""
+        ingest.accept(job, 1, replace(batch(ended=OK), node="m1"))
+        rig.tick()
+        ended = rig.job(job)
+        assert (ended.phase, ended.attempt.workers[0].node) == ("succeeded", "m1")
+        assert rig.kinds(job).count("worker.placed") == 1
+    finally:
+        rig.close()
+        rig.store.close()
 
 
 def knowing(rig: Rig, answer: object) -> tuple[Ingest, list[tuple[str, int, int]]]:

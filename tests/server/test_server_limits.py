@@ -26,7 +26,7 @@ jobs_per_project = 8
 tokens_per_user = 3
 streams_per_user = 4
 reads_per_user = 1
-read_wait = 0.2
+read_wait = 0.01
 [limits.bytes]
 stored = "1MB"
 logged = "1MB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -93,6 +93,10 @@ class _Copy:
             self.read()
             raise
 
+    def end_input(self) -> None:
+        with suppress(Conflict):  # the other side has all of it and ended already
+            complete(self._stream.send(EOF))
+
 
 def _get(to: Client, there: Remote, target: Path) -> Copied:
     with _session(to, there, "send") as copy, _progress() as progress:
@@ -105,7 +109,7 @@ def _put(to: Client, source: Path, there: Remote) -> Copied:
     source.stat()  # before anything is opened there
     with _session(to, there, "receive") as copy, _progress() as progress:
         copied = send(str(source), copy.write, progress)
-        complete(copy._stream.send(EOF))
+        copy.end_input()
         copy.read()
         return copied
 

@@ -19,7 +19,7 @@ from muster.control.clock import Clock
 from muster.control.decode import decode
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.observe import worker_ended, workers_running
+from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
 from muster.core.attempt_events import CheckpointCommitted
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
@@ -150,7 +150,7 @@ class Ingest:
                 if self._gone(job_id):  # deleted meanwhile: nothing may be written after the deletion
                     return Entry()
                 job = state.jobs.get(job_id)
-                told = _worker_news(job, number, batch, now)
+                told = _worker_news(state, job, number, batch, now)
                 if attempt.job and batch.state == "running":
                     command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
@@ -321,8 +321,8 @@ def _ends(batch: Batch) -> dict[tuple[int, Stream], int]:
     return {(piece.rank, piece.stream): piece.offset + len(piece.data) for piece in batch.pieces}
 
 
-def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
-    """Events for a worker that started or ended according to the batch, if that is new."""
+def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
+    """Events for a worker that has a machine, started or ended according to the batch, if that is new."""
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
         return []
     workers = job.attempt.workers
@@ -330,6 +330,8 @@ def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list
         raise Invalid(f"Attempt {job.id}/{number} has {len(workers)} workers; there is no worker {batch.worker}.")
 
     worker, events = workers[batch.worker], []
+    if not worker.placed and batch.node in state.machines:  # it may end before the engine says where it is
+        events.append(worker_placed(job, batch.worker, batch.node, now))
     if worker.state == "starting":
         events += workers_running(job, {batch.worker}, now)
     if batch.state == "ended" and batch.exit is not None and worker.state != "ended":

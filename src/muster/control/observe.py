@@ -117,7 +117,7 @@ def worker_events(
             report = sighting.report if sighting is not None else None
             if report is not None:
                 if report.node and report.node != worker.at:
-                    events.append(_placed(job, index, report.node, now))
+                    events.append(worker_placed(job, index, report.node, now))
                 if report.status == "running" and worker.state == "starting":
                     running.add(index)
             elif sighting is not None and not known(job.attempt.pool):
@@ -144,6 +144,11 @@ def worker_ended(job: Job, worker: int, end: WorkerExit, now: float) -> Event:
     return Event(WorkerEnded(worker, end.to_dict()), now, SYSTEM, job.project, job.id, job.attempt.number)
 
 
+def worker_placed(job: Job, worker: int, node: str, now: float) -> Event:
+    assert job.attempt is not None
+    return Event(WorkerPlaced(worker, node), now, SYSTEM, job.project, job.id, job.attempt.number)
+
+
 def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
     """Events for gangs in an engine's own queue whose reason to wait has changed."""
     events = []
@@ -163,11 +168,6 @@ def _same_wait(old: Reason | None, new: Reason) -> bool:
         return False
     before, after = old.data.get("starts_at"), new.data["starts_at"]
     return before == after or (before is not None and after is not None and abs(before - after) < ESTIMATE_GRAIN)
-
-
-def _placed(job: Job, worker: int, node: str, now: float) -> Event:
-    assert job.attempt is not None
-    return Event(WorkerPlaced(worker, node), now, SYSTEM, job.project, job.id, job.attempt.number)
 
 
 def _found(job: Job, state: str, sighting: LastReport | None, patience: float, now: float) -> WorkerExit | None:

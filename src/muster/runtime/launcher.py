@@ -289,6 +289,7 @@ class Launcher:
             on_exec=self._commands.post_exec,
             on_end=self._wake_pipe.wake,
             say=lambda rank, text: self._outputs[rank].say(text),
+            node=self._launch.node,
         )
         shipper.start()
         return shipper

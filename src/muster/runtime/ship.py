@@ -42,10 +42,11 @@ class Shipper:
         on_exec: Callable[[str], None],
         on_end: Callable[[], None],
         say: Callable[[int, str], None],
+        node: str = "",
     ) -> None:
         self.result: Literal["", "done", "gone"] = ""
         self._channel = channel
-        self._worker = worker
+        self._worker, self._node = worker, node
         self._streams = list(streams)
         self._on_command = on_command
         self._on_exec = on_exec
@@ -128,7 +129,7 @@ class Shipper:
 
     def _post(self, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
         state: wire.WorkerState = "ended" if ended else "running"
-        batch = wire.Batch(self._worker, state, ended, tuple(pieces), self._seen, whole=self._last)
+        batch = wire.Batch(self._worker, state, ended, tuple(pieces), self._seen, self._last, self._node)
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())
         if status == 200:
             self._accept(wire.Reply.from_json(body), pieces, ended)
