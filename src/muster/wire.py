@@ -177,6 +177,8 @@ class Launch:
     keeper: tuple[int, int] | None = None  # pid and start ticks of a process; when it ends, the node is no longer ours
     isolation: Isolation | None = None  # None: an administrator's job, or one of trusted members
     pass_env: tuple[str, ...] | None = None  # names that ranks inherit in addition to the usual ones; None: all
+    check_nodes: tuple[str, ...] = ()  # nodes that failed lately: no rank starts there before `runtime.node_checks`
+    accelerators: int | None = None  # whole ones on each node; None: a part of one, which others may use too
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -186,6 +188,7 @@ class Launch:
         raw = json.loads(text)
         for name in ("secrets", "urls", "devices", "keeper", "pass_env"):
             raw[name] = tuple(raw[name]) if raw.get(name) is not None else None
+        raw["check_nodes"] = tuple(raw.get("check_nodes", ()))
         raw["isolation"] = Isolation.from_dict(raw["isolation"]) if raw.get("isolation") else None
         return cls(**raw)
 

@@ -250,6 +250,12 @@ _KINDS = [
     ),
     ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),
     # ends that the node caused
+    ReasonKind(
+        "node_check_failed",
+        "node",
+        "a check of the node failed before the job was started there",
+        "Nothing to do: it starts on another node. Whoever runs the cluster looks at the node: `muster nodes`.",
+    ),
     ReasonKind("node_lost", "node", "the node went away"),
     ReasonKind("launcher_lost", "node", "the launcher on the node was killed"),
     # ends that a worker caused

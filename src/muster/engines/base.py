@@ -76,6 +76,7 @@ class GangLaunch:
     code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
     log_limit: int | None = None  # bytes of output kept per rank; None: the server's default
     trusted: bool = False  # submitted by an administrator: it has the server's rights
+    check_nodes: Sequence[str] = ()  # nodes that are checked before ranks start there, because they failed lately
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.core.errors import EngineError
+from muster.core.resources import WHOLE
 from muster.engines.base import GangLaunch
 from muster.wire import Launch
 
@@ -65,4 +66,6 @@ def launch_of(
         log_limit=home.log_limit if gang.log_limit is None else gang.log_limit,
         ca_file=home.ca_file,
         code=gang.code,
+        check_nodes=tuple(gang.check_nodes),
+        accelerators=gang.ask.accelerators if gang.ask.share == WHOLE else None,
     )

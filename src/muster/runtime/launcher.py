@@ -25,6 +25,8 @@ from muster.runtime.exec_start import Execs
 from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
+from muster.runtime.node_checks import failures, run_checks
+from muster.runtime.node_finding import Node
 from muster.runtime.output import Output
 from muster.runtime.ranks import WorkerRanks, environment, gang_environment, make_sandbox, workdir
 from muster.runtime.sandbox import WORK, Sandbox, SandboxError
@@ -134,9 +136,21 @@ class Launcher:
                 pass  # it was told to stop meanwhile, and `_early` has the reason
         if self._early:
             return self._early
+        if self._launch.node in self._launch.check_nodes and (faulty := self._check_node()):
+            return faulty
         if self._launch.isolation:
             return self._keep_apart()
         return None if Path(self._launch.workdir).is_dir() else self._bring_code()
+
+    def _check_node(self) -> wire.WorkerExit | None:
+        """Checks a node that failed lately. Forks, so it comes before the first thread."""
+        launch = self._launch
+        node = Node(self._folder.path, launch.devices, launch.accelerators, shared=launch.accelerators is None)
+        findings = run_checks(node)
+        told = ", ".join(f"{one.check} {one.status}" for one in findings)
+        self._remarks.append(f"{launch.node} failed lately and was checked: {told}")
+        failed = failures(findings)
+        return _failed(verdict.NODE_CHECK_FAILED, failed) if failed else None
 
     def _keep_apart(self) -> wire.WorkerExit | None:
         """Opens the sandbox. The ranks start in the job's workdir if they may write there,

@@ -11,6 +11,9 @@ _LIBRARY: Final = "libnvidia-ml.so.1"
 _TEXT: Final = 96  # bytes: the longest that NVML returns
 _DIE: Final = 0  # the sensor of the chip itself
 _CLOCK_SM: Final = 1
+_RECOVERY_ACTION: Final = 230  # the field in which the driver says what a device needs; 0: nothing
+_UNCORRECTED: Final = 1
+_SINCE_LOADED: Final = 0
 
 
 class _Utilization(ctypes.Structure):
@@ -27,6 +30,27 @@ class _Memory(ctypes.Structure):
         ("free", ctypes.c_ulonglong),
         ("used", ctypes.c_ulonglong),
     )
+
+
+class _FieldValue(ctypes.Structure):
+    _fields_ = (
+        ("field", ctypes.c_uint),
+        ("scope", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latency", ctypes.c_longlong),
+        ("type", ctypes.c_int),
+        ("status", ctypes.c_int),
+        ("value", ctypes.c_uint),  # of a union with eight bytes
+        ("rest", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RemappedRows:
+    """Rows of a device's memory that were replaced by spare ones."""
+
+    pending: bool  # some are replaced at the next reset
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +112,37 @@ class Nvml:
             if number is not None:
                 found[name] = float(number)
         return found
+
+    def recovery_action(self, device: Device) -> int | None:
+        """What the driver says that the device needs: 0 nothing, 1 a reset, 2 a reboot, 3 and 4 a drain first."""
+        asked = _FieldValue(field=_RECOVERY_ACTION)
+        failed = self._call("nvmlDeviceGetFieldValues", device.handle, 1, ctypes.byref(asked)) or asked.status
+        return None if failed else asked.value
+
+    def uncorrected_errors(self, device: Device) -> int | None:
+        """Memory errors that could not be corrected since the driver was loaded."""
+        count = ctypes.c_ulonglong()
+        which = (device.handle, _UNCORRECTED, _SINCE_LOADED, ctypes.byref(count))
+        return None if self._call("nvmlDeviceGetTotalEccErrors", *which) else count.value
+
+    def remapped_rows(self, device: Device) -> RemappedRows | None:
+        found = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+        if self._call("nvmlDeviceGetRemappedRows", device.handle, *map(ctypes.byref, found)):
+            return None
+        return RemappedRows(bool(found[2].value), bool(found[3].value))
+
+    def slowdowns(self, device: Device) -> int | None:
+        """The reasons for a lower clock, as bits."""
+        bits = ctypes.c_ulonglong()
+        failed = self._call("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle, ctypes.byref(bits))
+        return None if failed else bits.value
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        """The status of a call; not 0 if this version of the library does not have it."""
+        try:
+            return int(getattr(self._library, name)(*arguments))
+        except AttributeError:
+            return -1
 
     def _memory(self, handle: Any) -> _Memory | None:
         memory = _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)

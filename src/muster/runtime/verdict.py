@@ -25,6 +25,7 @@ LAUNCH_FAILED: Final = "launch_failed"
 LAUNCHER_LOST: Final = "launcher_lost"
 NOT_ISOLATED: Final = "not_isolated"
 NODE_LOST: Final = "node_lost"
+NODE_CHECK_FAILED: Final = "node_check_failed"
 MAX_DURATION: Final = "max_duration"
 REASONS: Final = (
     COMPLETED,
@@ -42,6 +43,7 @@ REASONS: Final = (
     LAUNCHER_LOST,
     NOT_ISOLATED,
     NODE_LOST,
+    NODE_CHECK_FAILED,
     MAX_DURATION,
 )
 

@@ -1,0 +1,175 @@
+"""Checks of a node: what each finds, that none holds a start up, and that nothing is started after a fault."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest_kit import PATIENCE
+from launcher_kit import LauncherFixture, launcher_fixture
+from muster.runtime import node_checks, xid_codes
+from muster.runtime.kernel_log import parse_record
+from muster.runtime.node_checks import CHECKS, Finding, failures, judge_log, run_checks
+from muster.runtime.node_finding import Failed, Node, Unknown
+from muster.runtime.xid_codes import ACTIONS, find_xid
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
+        yield made
+
+
+def fails(node: Node) -> str:
+    raise Failed("a fault")
+
+
+def cannot(node: Node) -> str:
+    raise Unknown("not here")
+
+
+def breaks(node: Node) -> str:
+    raise ZeroDivisionError
+
+
+def hangs(node: Node) -> str:
+    while True:
+        time.sleep(1000)
+
+
+def dies(node: Node) -> str:
+    os._exit(3)
+
+
+def test_a_check_that_breaks_hangs_or_dies_says_nothing_of_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_checks, "CAP", 0.5)
+    checks = {
+        "good": lambda node: "all well",
+        "bad": fails,
+        "none": cannot,
+        "broken": breaks,
+        "late": hangs,
+        "dead": dies,
+    }
+    found = {one.check: (one.status, one.detail) for one in run_checks(Node(tmp_path), checks)}
+    assert found == {
+        "good": ("ok", "all well"),
+        "bad": ("failed", "a fault"),
+        "none": ("unknown", "not here"),
+        "broken": ("unknown", "the check broke: ZeroDivisionError()"),
+        "late": ("unknown", "no answer within 0.5 s"),
+        "dead": ("unknown", "the check ended without an answer"),
+    }
+    with pytest.raises(ChildProcessError):  # every process of a check is reaped
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_this_machine_has_no_fault_that_the_checks_see_wrongly(tmp_path: Path) -> None:
+    found = {one.check: one for one in run_checks(Node(tmp_path))}
+    assert set(found) == set(CHECKS)
+    assert found["disk"].status == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("other bytes", "is not what was written"), ("too large", "File too large"), ("no folder", "No such file")],
+)
+def test_a_disk_that_loses_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    def fsync(file: int) -> None:
+        if fault == "too large":
+            raise OSError(27, "File too large")
+        os.pwrite(file, b"\0" * 100, 5000)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = tmp_path / "absent" if fault == "no folder" else tmp_path
+    with pytest.raises(Failed, match=said):
+        node_checks.disk(Node(folder))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_with_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_checks, "DISK_FREE", 1 << 60)
+    with pytest.raises(Failed, match="MiB are free"):
+        node_checks.disk(Node(tmp_path))
+
+
+XID = "NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, text"
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ([XID.format(79)], "Xid 79 of PCI:0000:3b:00 (reboot)"),
+        ([XID.format(95), XID.format(45)], "Xid 95 of PCI:0000:3b:00 (reset)"),
+        ([XID.format(48)], "(procedure)"),
+        (["EXT4-fs error (device nvme0n1p1): ext4_find_entry"], "EXT4-fs error"),
+        (["mce: [Hardware Error]: Machine check events logged"], "Hardware Error"),
+        ([XID.format(13), XID.format(31), XID.format(43), XID.format(45), XID.format(63), XID.format(94)], ""),
+        ([XID.format(9999), "Out of memory: Killed process 7 (python)", "EDAC MC0: 1 CE memory read error"], ""),
+        ([], ""),
+    ],
+)
+def test_what_the_kernel_logged(lines: list[str], fault: str) -> None:
+    if not fault:
+        assert judge_log(lines)
+        return
+    with pytest.raises(Failed) as raised:
+        judge_log(lines)
+    assert fault in str(raised.value)
+
+
+def test_the_table_of_xids_names_each_once() -> None:
+    assert len(ACTIONS) == sum(len(codes) for codes in xid_codes._TABLE.values())
+    found = find_xid("[123.4] " + XID.format(119))
+    assert found is not None
+    assert (found.code, found.device, found.action) == (119, "PCI:0000:3b:00", "reset")
+    assert find_xid("Xid 79 in a line of another program") is None
+
+
+def test_a_record_of_the_kernels_log() -> None:
+    assert parse_record("4,1203,5500000,-;usb 1-1: new device\n SUBSYSTEM=usb\n") == (5.5, "usb 1-1: new device")
+    assert parse_record("garbage") == (0.0, "")
+
+
+def test_only_what_failed_is_told() -> None:
+    found = [
+        Finding("disk", "failed", "full", 0.1),
+        Finding("devices", "unknown", "none", 0.1),
+        Finding("x", "ok", "", 0),
+    ]
+    assert failures(found) == "disk: full"
+    assert failures(found[1:]) == ""
+
+
+def test_a_launcher_checks_a_node_that_failed_lately_and_no_other(shop: LauncherFixture) -> None:
+    folder = shop.folder("echo started", check_nodes=("local-0",), accelerators=0)
+    assert shop.run(folder).outcome == "succeeded"
+    log = shop.server.log()
+    assert "local-0 failed lately and was checked: disk ok" in log
+    assert "started" in log
+
+    other = shop.folder("echo again", check_nodes=("local-1",), attempt=2, token="second")
+    assert shop.run(other).outcome == "succeeded"
+    assert "checked" not in shop.server.log(token="second")
+
+
+def test_no_rank_is_started_where_a_check_fails(shop: LauncherFixture) -> None:
+    """The launcher may write files of 8 MiB at most, as if the disk took no more."""
+    folder = shop.folder("echo started; touch started", check_nodes=("local-0",))
+    launcher = f"ulimit -f 16384; exec {sys.executable} -m muster.runtime.launcher {folder}"
+    assert shop.start_command(["sh", "-c", launcher]).wait(PATIENCE) == 0
+    ended = shop.ended(folder)
+    assert (ended.outcome, ended.reason) == ("failed", "node_check_failed")
+    assert ended.detail.startswith("disk: ")
+    assert "File too large" in ended.detail
+    assert not (shop.root / "work" / "started").exists()
