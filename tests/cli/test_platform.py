@@ -18,6 +18,12 @@ def test_queues(at_home):
     assert at_home("queue", "show", "nothing").code == 1
 
 
+def test_a_node_is_quarantined_and_released(at_home):
+    assert at_home("nodes", "quarantine", "local-0", "-r", "burnt").out == "local-0 is quarantined\n"
+    assert "quarantined (burnt)" in at_home("nodes").out
+    assert at_home("nodes", "release", "local-0", "--json").json["health"] == "healthy"
+
+
 def test_nodes_are_drained_and_put_back(at_home):
     found = at_home("nodes", "drain", "local-0", "--reason", "new fans", "--json")
     assert found.json["health"] == "draining"

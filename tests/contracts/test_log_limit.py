@@ -112,6 +112,15 @@ def test_one_write_that_is_within_the_limit_is_kept_whole(store: Store) -> None:
     assert kept_of(store, text, 512) == (text, b"")
 
 
+def test_what_is_before_bytes_that_are_left_out_goes_with_them(store: Store) -> None:
+    """The second write has one byte more than the newest part may have."""
+    sizes = [0] * 13 + [9, 60, 60, 60, 27, 24, 33, 60, 60, 60]
+    text = b"".join(b"%03d" % number + b"." * size + b"\n" for number, size in enumerate(sizes))
+    write(store, log(0, text[:288], keep=512), log(288, text[288:], keep=512))
+    head, tail = kept_of(store, text, 512)  # fails if there is a second gap
+    assert (head[:4], tail[-4:]) == (b"000\n", b"...\n")
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_written_and_however_it_is_cut(store: Store, data: st.DataObject) -> None:

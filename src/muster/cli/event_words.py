@@ -10,6 +10,7 @@ Data = Mapping[str, Any]
 _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "run.created": lambda data: f"made the run {data['name']} ({data['source']})".replace("  ", " "),
     "run.opened": "goes on with the run as attempt {attempt}",
+    "run.damaged": "saw a sign of damage: {message}",
     "run.changed": lambda data: f"changed {_list(data['fields'])}",
     "run.hidden": "hid the run",
     "run.restored": "restored the run",

@@ -17,6 +17,7 @@ from muster.cli.output import emit, out, show_table, table
 
 app = group("List nodes, drain them and put them back; see what they were used for.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.", autocompletion=complete.nodes)]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for those who wonder.")]
 HEALTH_STYLES = {"healthy": "green", "draining": "yellow", "suspect": "yellow", "quarantined": "red"}
 
 
@@ -72,7 +73,7 @@ def _list(pool: str | None, json: bool) -> None:
 @app.command()
 def drain(
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for those who wonder.")] = "",
+    reason: Reason = "",
     json: Json = False,
 ) -> None:
     """Start nothing new on a node; what runs there goes on."""
@@ -85,13 +86,25 @@ def undrain(name: Name, json: Json = False) -> None:
     _set(name, "healthy", "", json)
 
 
+@app.command()
+def quarantine(name: Name, reason: Reason = "", json: Json = False) -> None:
+    """Take a node out as faulty: nothing starts there until it is released; what runs there goes on."""
+    _set(name, "quarantined", reason, json)
+
+
+@app.command()
+def release(name: Name, json: Json = False) -> None:
+    """Use a node again that was quarantined, by a person or by a check."""
+    _set(name, "healthy", "", json)
+
+
 def _set(name: str, health: str, reason: str, json: bool) -> None:
     with client() as to:
         node = to.set_health(name, health, reason)
     if json:
         emit(node)
         return
-    running = f", {len(node['jobs'])} still running there" if node["jobs"] and health == "draining" else ""
+    running = f", {len(node['jobs'])} still running there" if node["jobs"] and health != "healthy" else ""
     out().print(Text(f"{name} is {node['health']}{running}"))
 
 

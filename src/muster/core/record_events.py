@@ -32,6 +32,16 @@ class RunOpened(Audit):
     attempt: int
 
 
+@payload("run.damaged")
+class RunDamaged(Audit):
+    """A curve of the run shows a sign of silent damage: a value that is not finite, or a jump off its path."""
+
+    kind: str
+    metric: str
+    step: int
+    message: str
+
+
 @payload("run.changed")
 class RunChanged(Audit):
     """Fields of a run were changed."""

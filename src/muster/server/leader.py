@@ -13,6 +13,7 @@ from typing import TypeVar
 from muster.control.admission import Site
 from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
+from muster.control.damage_watch import DamageWatch
 from muster.control.follow import Follower
 from muster.control.forecaster import Forecaster
 from muster.control.hooks import KIND, Hooks, read_hooks
@@ -109,6 +110,7 @@ class Leader:
             self.record = Follower("record", self.track.fold.fold, store, self.commit, may_act)
             self.followers.append(self.record)
         self.outbox = self._make_outbox(may_act)
+        self.damage = DamageWatch(self.tap, store, self.commit, self.clock)
 
     def start(self, lease: Lease) -> None:
         self.store.catch_up()
@@ -134,12 +136,14 @@ class Leader:
             self.outbox.start()
         self.forecaster.start()
         self.sign_ins.start()
+        self.damage.start()
         if self.track is not None:
             self.track.start()
 
     def close(self) -> None:
         if self.track is not None:
             self.track.close()
+        self.damage.close()
         self.sign_ins.close()
         self.forecaster.close()
         if self.outbox is not None:

@@ -47,16 +47,23 @@ def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
         return []
     if keep is None:
         return _cut(data, write.start, CHUNK)
-    each, head = _each(keep), _head(keep)
+    each = _each(keep)
+    begins, ends = _left_out(write, keep)
+    return _cut(data[:begins], write.start, each) + _cut(data[ends:], write.start + ends, each)
+
+
+def _left_out(write: StreamWrite, keep: int) -> tuple[int, int]:
+    """Which bytes of a write are not stored, from the first to before the last; none if the two are the same."""
+    data, each, head = write.log, _each(keep), _head(keep)
     if write.end <= keep:  # nothing of the log has to go
-        return _cut(data, write.start, each)
+        return len(data), len(data)
     begins = max(0, head - write.start)  # where the first half ends within this write
     begins = data.rfind(b"\n", max(0, begins - each), begins) + 1 or _whole_character(data, begins)
     ends = max(begins, len(data) - (keep - head))  # earlier bytes can't be kept
     if ends > begins:
         line = data.find(b"\n", ends - 1, ends + each) + 1
         ends = line or _whole_character(data, ends)
-    return _cut(data[:begins], write.start, each) + _cut(data[ends:], write.start + ends, each)
+    return begins, ends
 
 
 def end_line(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
@@ -66,7 +73,10 @@ def end_line(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
 
 def is_over(write: StreamWrite, mark: Mark) -> bool:
     """Whether the stream of this write is a log beyond its limit."""
-    return write.stream == "log" and write.keep is not None and mark.kept > write.keep
+    if write.stream != "log" or write.keep is None:
+        return False
+    begins, ends = _left_out(write, write.keep)
+    return mark.kept > write.keep or ends > begins
 
 
 def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
@@ -74,18 +84,21 @@ def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
     assert write.keep is not None
     first = mark.edge is None
     head = edge = chunks.last_within(_head(write.keep)) if mark.edge is None else mark.edge
+    begins, ends = _left_out(write, write.keep)
+    # What is before bytes that were left out goes too: otherwise there would be a second gap.
+    before = chunks.last_within(write.start + ends) if ends > begins else 0
     last = 0
-    while mark.kept > write.keep:
+    while mark.kept > write.keep or edge < before:
         gone = []
         for chunk, length in chunks.after(edge, _PAGE)[:-1]:  # never the newest
-            if mark.kept <= write.keep:
+            if mark.kept <= write.keep and chunk > before:
                 break
             gone.append(chunk)
             mark.kept -= length
         if not gone:
             break
         edge = gone[-1]
-        if mark.kept <= write.keep:
+        if mark.kept <= write.keep and edge > before:
             last = gone.pop()  # its last byte tells whether the next chunk starts with a new line
         chunks.drop(gone)
     mark.edge = edge

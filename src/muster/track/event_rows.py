@@ -22,7 +22,7 @@ from muster.core.job_events import (
     JobSucceeded,
 )
 from muster.core.payload import Payload
-from muster.core.record_events import RunPurged
+from muster.core.record_events import RunDamaged, RunPurged
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
@@ -118,6 +118,9 @@ class EventRows:
         text = f"{phase.capitalize()}{count}: {reason.message}."
         self._note(event, "end", text, {"phase": phase, "reason": reason.to_dict()})
         self.to_check[event.job] = event.project
+
+    def damaged(self, event: Event, data: RunDamaged) -> None:
+        self._note(event, "alert", f"{data.message[:1].upper()}{data.message[1:]}.", data.to_doc())
 
     def purged(self, event: Event, data: Payload) -> None:
         self._purged.append({"name": PURGED + event.job, "value": event.seq})
@@ -222,6 +225,7 @@ _HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] =
     JobSucceeded: EventRows.ended,
     JobFailed: EventRows.ended,
     JobStopped: EventRows.ended,
+    RunDamaged: EventRows.damaged,
     RunPurged: EventRows.purged,
 }
 HANDLED: Final = frozenset(_HANDLERS)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from muster.core.state_data import Changes, State
 
 ENGINE = "engine"  # the value of `Node.by` when the engine found the node unhealthy; it may find it healthy again
+CHECKS = "checks"  # the value of `Node.by` when a check before a start failed, or the time after one is over
 
 
 @dataclass(slots=True)
@@ -138,7 +139,8 @@ class NodeLeft(Payload):
 
 @payload("node.health")
 class NodeHealth(Payload):
-    """The health of a node changed. `by` is "engine" if the engine found it, and null if the actor set it."""
+    """The health of a node changed. `by` is "engine" if the engine found it, "checks" if a check did, and null if the
+    actor set it."""
 
     name: str
     health: Health
