@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from muster.train.config import Config, read_config
-    from muster.train.errors import ConfigError, TrainError
+    from muster.train.errors import ConfigError, ReplicasDiffer, TrainError
     from muster.train.loop import Result, train
+    from muster.train.replicas import check_replicas
     from muster.train.task import Data, Task
 
-__all__ = ["Config", "ConfigError", "Data", "Result", "Task", "TrainError", "read_config", "train"]
+__all__ = [
+    "Config", "ConfigError", "Data", "ReplicasDiffer", "Result", "Task", "TrainError", "check_replicas", "read_config",
+    "train",
+]  # fmt: skip
 
 _HOMES = {
     "Config": "config",
     "ConfigError": "errors",
     "Data": "task",
+    "ReplicasDiffer": "errors",
     "Result": "loop",
     "Task": "task",
     "TrainError": "errors",
+    "check_replicas": "replicas",
     "read_config": "config",
     "train": "loop",
 }

@@ -9,7 +9,8 @@ TrainError                  what happened, with the numbers, and what to do
 │   ├── CheckpointMismatch  a checkpoint of another model or of another data order
 │   └── CheckpointHeld      another run writes to the same store
 ├── ModelFileError          a file or folder with a model's weights that is damaged or of a kind not known here
-└── Diverged                a guard stopped the run: NaN, an exploding gradient or a loss spike
+├── Diverged                a guard stopped the run: NaN, an exploding gradient or a loss spike
+└── ReplicasDiffer          data-parallel replicas whose weights are not the same
 
 Problems of data are `muster.data.errors.DataError`, which doesn't need torch.
 """
@@ -77,3 +78,7 @@ class ModelFileError(TrainError):
 
 class Diverged(TrainError):
     """A guard stopped the run."""
+
+
+class ReplicasDiffer(TrainError):
+    """Data-parallel replicas whose weights are not the same: a silent fault of a device, a link or the program."""

@@ -39,6 +39,8 @@ class Guards:
     spike_window: int = bounded(100, low=2)  # window of the running mean; also the steps before the first check
     patience: int = bounded(10, low=1)  # consecutive bad steps; one more stops the run under any policy
     rollbacks: int = bounded(3, low=0)  # per process; one more stops the run
+    replicas: Literal["off", "note", "stop"] = "note"  # weights of the replicas (dp) that differ
+    replicas_every: int = bounded(500, low=1)  # steps between two comparisons
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Guard:
     scaled: bool = False  # fp16: an infinite gradient is handled by the scaler, which lowers its scale
     running: Tensor = field(init=False)  # f64[3]: good steps, mean of the loss, variance of the loss
     in_a_row: int = field(init=False, default=0)
+    replicas_differ: bool = field(init=False, default=False)
     rolled_back: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from muster import runtime
 from muster.train.config import Config
-from muster.train.errors import Diverged
+from muster.train.errors import Diverged, ReplicasDiffer
 from muster.train.evaluate import evaluate
 from muster.train.feed import StepInput
 from muster.train.gang import join, leave
@@ -21,6 +21,7 @@ from muster.train.optim import clip
 from muster.train.optim import step as update
 from muster.train.plan import Plan, make_plan
 from muster.train.readings import Step, noted, say
+from muster.train.replicas import check_replicas
 from muster.train.session import Session, session
 from muster.train.sources import report_sources
 
@@ -73,6 +74,7 @@ def steps(run: Session) -> Result:
             run.watch.mark("save")
         run.tracer.before(run.step + 1, bool(turn.asked.profile))
         one_step(run, turn)
+        _compare_replicas(run)
         run.feed.ask(run.position, save=run.gang.leads and run.cadence.due_now())
         run.tracer.after(run.step)
         watch_saves(run)
@@ -117,6 +119,24 @@ def settle(run: Session, leave: int) -> bool:
             _roll_back(run, read.step, verdict.text)
             return False
     return True
+
+
+def _compare_replicas(run: Session) -> None:
+    """Compares the weights of the replicas when it is time. All ranks come here at the same step."""
+    guards = run.config.guards
+    if guards.replicas == "off" or run.step % guards.replicas_every or run.mesh.size("dp") == 1:
+        return
+    if run.guard.replicas_differ:  # it was told, and they never agree again by themselves
+        return
+    group = run.mesh.group("dp")
+    try:
+        check_replicas(run.prepared.parts, group)
+    except ReplicasDiffer as error:
+        run.guard.replicas_differ = True
+        if guards.replicas == "stop":
+            raise
+        if dist.get_rank(group) == 0:
+            noted(f"guard (note): at step {run.step} {error}")
 
 
 def watch_saves(run: Session) -> None:
