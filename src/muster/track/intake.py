@@ -18,6 +18,7 @@ from muster.store.base import Record, StreamWrite
 from muster.store.insert import add
 from muster.track.artifacts import Artifacts
 from muster.track.document_rows import read_documents
+from muster.track.goodput_rows import stale_record
 from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.origins import Origins
@@ -115,6 +116,7 @@ class Intake:
             records += [documents.record(now, holder)] if documents is not None else []
         if batch.state == "ended":
             self._metrics.ended(run)
+            records += [stale_record(run, attempt)] if of_job and (docs or records) else []
         if batch.state == "ended" and batch.exit is not None and not of_job:
             records += [_ended(run, attempt, batch.exit), self._required.check(run, project)]
         return records

@@ -1,4 +1,4 @@
-"""The first and the last point of each attempt of a series, and where it caught up with the attempt before.
+"""The first and the last point of each attempt of a series, and where it caught up with the attempts before.
 
 They are found by the extents of blocks, so that only the few blocks that hold them are opened.
 """
@@ -45,15 +45,16 @@ def read_milestones(
             opened[part.id] = block.decode(source.blobs(connection, [part.id], "data")[part.id])
         return opened[part.id]
 
-    before = {after: earlier for earlier, after in pairwise(attempts)}
+    before = {after: (previous,) for previous, after in pairwise(attempts)}
+    earlier = {attempt: tuple(attempts[:at]) for at, attempt in enumerate(attempts)}
     milestones = {}
     for attempt, parts in found.items():
         opened.clear()
         steps = [min(part.steps[0] for part in parts)]
-        rival = found.get(before.get(attempt, attempt), [])
-        if rival and attempt in before:
-            caught_up = _lowest(parts, max(part.steps[1] for part in rival), load)
-            steps += [] if caught_up is None else [caught_up]
+        for rivals in (before.get(attempt, ()), earlier.get(attempt, ())):
+            reached = max((part.steps[1] for rival in rivals for part in found.get(rival, ())), default=None)
+            caught_up = _lowest(parts, reached, load) if reached is not None else None
+            steps += [] if caught_up is None or caught_up in steps[1:] else [caught_up]
         reached = max(part.steps[1] for part in parts)
         ends = _at(reversed(parts), reached, load, -1)
         milestones[attempt] = [*(_at(parts, step, load, 0) for step in steps), ends]
