@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,20 @@ def test_blocks_nest_and_return_even_after_an_error():
         fails()
     assert phases.log.name == "training"
     phases.log.enter(UNSTATED)
+
+
+def test_a_save_in_the_background_is_no_phase_of_the_rank():
+    seen = []
+
+    def saves():
+        with runtime.phase("saving"):
+            seen.append(phases.log.name)
+
+    with runtime.phase("training"):
+        thread = threading.Thread(target=saves)
+        thread.start()
+        thread.join()
+        assert (seen, phases.log.name) == (["training"], "training")
 
 
 @pytest.mark.parametrize("call", [lambda: runtime.phase("thinking"), lambda: runtime.spent("thinking", 1.0)])

@@ -7,7 +7,7 @@ computed again when they are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
@@ -25,10 +25,11 @@ from muster.monitor.time_ledger import (
     intervals,
     microseconds,
 )
-from muster.store.base import Entry, Store
+from muster.store.base import Entry, JobFilter, Store
 from muster.track.goodput_rows import AttemptTime, DayTime, GoodputFilter, HeldDay, goodput_record, read_goodput
-from muster.track.metrics.append import SYSTEM
-from muster.track.metrics.milestones import Milestone
+from muster.track.job_rows import read_job_rows
+from muster.track.metrics.milestones import Milestone, step_metrics
+from muster.track.phase_rows import Entry as PhaseRow
 from muster.track.phase_rows import read_phases
 from muster.track.tracking import Tracking
 
@@ -37,53 +38,84 @@ _SILENT = tuple(code for code, kind in REASONS.items() if kind.category == "node
 _RETRIED = ("node", "worker", "preempted", "error")  # categories of ends after which a job waits for its next attempt
 
 
+class _Facts(NamedTuple):
+    """What is known of a run's time, by attempt."""
+
+    job: Job
+    attempts: Sequence[Attempt]
+    phases: dict[int, list[PhaseRow]]
+    trails: dict[int, StepTrail]
+
+
 class GoodputLedger:
     def __init__(self, store: Store, track: Tracking, now: Callable[[], float]) -> None:
         self._store, self._track, self._now = store, track, now
 
     def fold(self, events: Sequence[Event]) -> Entry:
         """The fold of the follower `goodput`: the rows of attempts that have ended."""
-        ended = list(dict.fromkeys((event.job, event.attempt) for event in events if event.kind == "attempt.ended"))
-        times = [time for run, number in ended if (time := self._ended(run, number)) is not None]
+        ended = dict.fromkeys((event.job, event.attempt) for event in events if event.kind == "attempt.ended")
+        times = self._ended(list(ended))
         return Entry(records=[goodput_record(times)]) if times else Entry()
 
-    def read(self, want: GoodputFilter, live: Sequence[Job]) -> list[HeldDay]:
+    def read(self, want: GoodputFilter, live: Sequence[str]) -> list[HeldDay]:
         """The days of ended attempts, and of `live` jobs, that count."""
         held = self._rows(want)
         if stale := list(dict.fromkeys((one.run, one.attempt) for one in held if one.stale)):
-            times = [time for run, number in stale if (time := self._ended(run, number)) is not None]
-            self._track.db.write(goodput_record(times))
+            self._track.db.write(goodput_record(self._ended(stale)))
             held = self._rows(want)
-        for job in live:
-            held += _chosen(self._live(job, {one.attempt for one in held if one.run == job.id}), want)
+        stored = {(one.run, one.attempt) for one in held}
+        for run, facts in self._facts(live).items():
+            # The one that holds seats, and one before it that ended just now.
+            for one in facts.attempts[-2:]:
+                if (run, one.number) not in stored:
+                    held += _chosen(self._time(facts, one), want)
         return held
 
     def _rows(self, want: GoodputFilter) -> list[HeldDay]:
         with self._track.db.reading() as connection:
             return list(read_goodput(connection, want))
 
-    def _ended(self, run: str, number: int) -> AttemptTime | None:
-        job = self._store.job(run)
-        if job is None or self._track.intake.gone(run):
-            return None
-        attempts = self._store.attempts(run)
-        one = next((each for each in attempts if each.number == number), None)
-        return self._time(job, attempts, one) if one is not None and one.ended_at is not None else None
+    def _ended(self, wanted: Sequence[tuple[str, int]]) -> list[AttemptTime]:
+        """The time of these attempts, of those that have ended and whose run was not purged."""
+        found = self._facts(list(dict.fromkeys(run for run, _ in wanted if not self._track.intake.gone(run))))
+        ended = (
+            (found[run], one)
+            for run, number in wanted
+            if run in found
+            for one in found[run].attempts
+            if one.number == number and one.ended_at is not None
+        )
+        return [self._time(facts, one) for facts, one in ended]
 
-    def _live(self, job: Job, stored: set[int]) -> Iterator[AttemptTime]:
-        """The attempts of a job that have no rows: the one that holds seats, and one that ended just now."""
-        attempts = self._store.attempts(job.id)
-        for one in attempts[-2:]:
-            if one.number not in stored:
-                yield self._time(job, attempts, one)
+    def _facts(self, runs: Sequence[str]) -> dict[str, _Facts]:
+        """What the ledger needs of these runs, with few statements for all of them."""
+        if not runs:
+            return {}
+        jobs = self._store.jobs(JobFilter(ids=runs, limit=len(runs)))
+        with self._track.db.reading() as connection:
+            rows = read_job_rows(connection, runs)
+            phases = read_phases(connection, runs)
+            metrics = step_metrics(connection, runs)
+        attempts: dict[str, list[Attempt]] = {}
+        for (run, _), one in sorted(rows.attempts.items()):
+            attempts.setdefault(run, []).append(one)
+        return {
+            job.id: _Facts(
+                job,
+                attempts.get(job.id, []),
+                {one.number: phases.get((job.id, one.number), []) for one in attempts.get(job.id, ())},
+                self._trails(job.id, attempts.get(job.id, []), metrics.get(job.id)),
+            )
+            for job in jobs
+        }
 
-    def _time(self, job: Job, attempts: Sequence[Attempt], one: Attempt) -> AttemptTime:
-        trail = self._trails(job, attempts).get(one.number)
-        days = by_day(self._intervals(job, one, trail))
+    def _time(self, facts: _Facts, one: Attempt) -> AttemptTime:
+        job, trail = facts.job, facts.trails.get(one.number)
+        days = by_day(self._intervals(facts, one))
         steps = max(0, trail.last[0] - trail.first[0] + 1) if trail is not None else 0
         repeats = min(steps, trail.repeats) if trail is not None else 0
         planned = microseconds(one.planned_at) // DAY * DAY
-        waited = _waited(attempts, one)
+        waited = _waited(facts.attempts, one)
         unit, nodes = _units(job, one)
         found = (
             DayTime(day // SECOND, parts, waited if day == planned else 0, steps, repeats)
@@ -91,29 +123,25 @@ class GoodputLedger:
         )
         return AttemptTime(job.id, one.number, job.project, job.queue, unit, nodes, tuple(found))
 
-    def _intervals(self, job: Job, one: Attempt, trail: StepTrail | None) -> list[Interval]:
-        with self._track.db.reading() as connection:
-            entries = [PhaseEntry(*entry) for entry in read_phases(connection, job.id, one.number)]
-        failed = one.outcome == "failed"
+    def _intervals(self, facts: _Facts, one: Attempt) -> list[Interval]:
         hung = one.reason is not None and one.reason.code == HUNG
+        failed = one.outcome == "failed" or hung
         held = HeldAttempt(
             planned=microseconds(one.planned_at),
             ended=microseconds(one.ended_at if one.ended_at is not None else self._now()),
             running=microseconds(one.running_at) if one.running_at is not None else None,
-            exited=_exited(one, failed or hung),
-            failed=failed or hung,
+            exited=_exited(one, failed),
+            failed=failed,
             hung=hung,
             from_step=one.from_step,
-            trail=trail,
+            trail=facts.trails.get(one.number),
         )
-        return intervals(held, entries)
+        return intervals(held, [PhaseEntry(*entry) for entry in facts.phases[one.number]])
 
-    def _trails(self, job: Job, attempts: Sequence[Attempt]) -> dict[int, StepTrail]:
-        names = [one.name for one in self._track.metrics.series(job.id) if not one.name.startswith(SYSTEM)]
-        if not names:
+    def _trails(self, run: str, attempts: Sequence[Attempt], metric: str | None) -> dict[int, StepTrail]:
+        if metric is None:
             return {}
-        name = "loss" if "loss" in names else min(names)
-        found = self._track.metrics.milestones(job.id, name, [one.number for one in attempts])
+        found = self._track.metrics.milestones(run, metric, [one.number for one in attempts])
         trails, reached = {}, None
         for number in sorted(found):
             trails[number] = _trail(found[number], reached)
@@ -168,18 +196,17 @@ def _units(job: Job, one: Attempt) -> tuple[str, dict[str, int]]:
     return "accelerator" if job.ask.accelerators else "cpu", nodes
 
 
-def _chosen(times: Iterator[AttemptTime], want: GoodputFilter) -> Iterator[HeldDay]:
-    for one in times:
-        units = one.units if want.node is None else one.nodes.get(want.node, 0)
-        for each in one.days:
-            if units and each.day >= want.since:
-                yield HeldDay(one.run, one.attempt, one.unit, units, each)
+def _chosen(one: AttemptTime, want: GoodputFilter) -> Iterator[HeldDay]:
+    units = one.units if want.node is None else one.nodes.get(want.node, 0)
+    for each in one.days:
+        if units and each.day >= want.since:
+            yield HeldDay(one.run, one.attempt, one.unit, units, each)
 
 
-def live_jobs(state: State, want: GoodputFilter) -> list[Job]:
+def live_jobs(state: State, want: GoodputFilter) -> list[str]:
     """Jobs that hold seats and count."""
     return [
-        job
+        job.id
         for job in (state.jobs[one] for one in state.active)
         if (want.run is None or job.id == want.run)
         and (want.projects is None or job.project in want.projects)

@@ -120,12 +120,14 @@ def _stated(entries: Sequence[PhaseEntry], begin: int, end: int) -> Iterator[Int
     at, name = begin, UNSTATED
     for entry in entries:
         until = _within(at, entry.time, end)
-        for part, spent in entry.spent.items():
-            if spent > 0 and part != name:
-                then = min(until, at + spent)
-                yield Interval(at, then, part)
-                at = then
-        yield Interval(at, until, name)
+        spent = {part: value for part, value in entry.spent.items() if value > 0 and part != name}
+        rest = max(at, until - sum(spent.values())) if spent else until
+        yield Interval(at, rest, name)  # first, so that what is before all phases stays there
+        at = rest
+        for part, value in spent.items():
+            then = min(until, at + value)
+            yield Interval(at, then, part)
+            at = then
         at, name = until, entry.name
     yield Interval(at, end, name)
 

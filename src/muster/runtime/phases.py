@@ -6,8 +6,8 @@
     runtime.spent("data", seconds)          # a part of the current phase that was measured elsewhere
 
 A change is written to the spool as it happens, so that the platform knows the phase of a rank that hangs. Phases that
-change many times a second are written as sums every few seconds instead; no second is lost or counted twice. Call it
-from the thread that trains.
+change many times a second are written as sums every few seconds instead; no second is lost or counted twice. Calls in
+other threads than the main one do nothing: what is saved in the background stops nobody.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable
+from threading import get_ident, main_thread
 from typing import Any, Final, Literal
 
 from muster import wire
@@ -100,18 +101,22 @@ class phase:
     """
 
     __slots__ = ("_before",)
+    _before: str | None
 
     def __init__(self, name: wire.PhaseName) -> None:
         if name not in _NAMES:
             raise _unknown("phase", name)
-        self._before = log.name
-        log.enter(name)
+        self._before = None
+        if get_ident() == _MAIN:
+            self._before = log.name
+            log.enter(name)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> Literal[False]:
-        log.enter(self._before)
+        if self._before is not None:
+            log.enter(self._before)
         return False
 
 
@@ -119,7 +124,7 @@ def spent(name: wire.PhaseName, seconds: float) -> None:
     """Counts seconds of the current phase for another one, such as a wait for data that was measured on the device."""
     if name not in _NAMES:
         raise _unknown("spent", name)
-    if seconds > 0:
+    if seconds > 0 and get_ident() == _MAIN:
         log.spent(name, float(seconds))
 
 
@@ -128,5 +133,6 @@ def _unknown(call: str, name: object) -> ValueError:
 
 
 _NAMES: Final = frozenset(wire.PHASES)
+_MAIN: Final = main_thread().ident
 log: Final = PhaseLog(shared.write)
 atexit.register(log.flush)

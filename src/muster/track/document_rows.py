@@ -24,7 +24,7 @@ from muster.track.facts import data_ref, fitted, flat
 from muster.track.holders import Holder, held_by, of_project
 from muster.track.lineage import run_in
 from muster.track.origins import Origins, reference
-from muster.track.phase_rows import Entry, read_entry, write_phases
+from muster.track.phase_rows import read_entry
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
 from muster.track.rows import Doc, Run, chunks, link_row, patch_run, read_run
@@ -76,7 +76,6 @@ class DocumentRows:
     media: list[Row] = field(default_factory=list)
     files: list[Artifact] = field(default_factory=list)
     environments: dict[int, Doc] = field(default_factory=dict)
-    phases: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def record(self, now: float, holder: Holder | None = None) -> Record:
@@ -95,7 +94,6 @@ class DocumentRows:
             add(connection, tables.links, [link_row(source, f"run:{run.id}", role, now) for source in self.sources])
             put(connection, tables.links, self.links, only=["doc"])
             put(connection, tables.checkpoints, self.checkpoints)
-            write_phases(connection, run.id, self.attempt, self.phases)
             self._write_content(connection, holder or of_project(run.project))
             self._write_problems(connection, run)
 
@@ -220,8 +218,8 @@ def _environment_doc(documents: DocumentRows, rank: int, doc: Doc) -> None:
 
 
 def _phase(documents: DocumentRows, rank: int, doc: Doc) -> None:
-    if rank == 0:  # a gang counts by its first rank
-        documents.phases.append(read_entry(doc))
+    """Only what `take_phases` could not read comes here."""
+    read_entry(doc)
 
 
 def _dropped(documents: DocumentRows, rank: int, doc: Doc) -> None:

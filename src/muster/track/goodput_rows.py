@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, select, update
 
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
@@ -65,16 +65,17 @@ class GoodputFilter:
 
 
 def goodput_record(times: Sequence[AttemptTime]) -> Record:
-    """Writes the rows of these attempts instead of those that there are."""
+    """Writes the rows of these attempts. The days and nodes of an attempt are those of its seats: they don't change."""
+    days, nodes = [], []
+    for one in times:
+        key = {"run": one.run, "attempt": one.attempt}
+        facts = {"project": one.project, "queue": one.queue, "unit": one.unit, "units": one.units, "stale": False}
+        days += [{**key, "day": each.day, **facts, "doc": _doc(each)} for each in one.days]
+        nodes += [{**key, "node": node, "units": held} for node, held in one.nodes.items()]
 
     def record(connection: Connection) -> None:
-        for one in times:
-            for table in (goodput, goodput_nodes):
-                connection.execute(delete(table).where(table.c.run == one.run, table.c.attempt == one.attempt))
-            key = {"run": one.run, "attempt": one.attempt}
-            facts = {"project": one.project, "queue": one.queue, "unit": one.unit, "units": one.units, "stale": False}
-            put(connection, goodput, [{**key, "day": each.day, **facts, "doc": _doc(each)} for each in one.days])
-            put(connection, goodput_nodes, [{**key, "node": node, "units": held} for node, held in one.nodes.items()])
+        put(connection, goodput, days)
+        put(connection, goodput_nodes, nodes)
 
     return record
 

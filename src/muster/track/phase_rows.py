@@ -11,18 +11,30 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
+from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import put
 from muster.store.record_tables import run_phases
+from muster.track.rows import chunks
 from muster.wire import PHASES
 
-MOST: Final = 64
-HOURS: Final = 20_000  # rows of an attempt that are read: more than two years
+MOST: Final = 16
 _SECOND: Final = 1_000_000
 _LATEST: Final = 2**33  # seconds since 1970
 _NAMES: Final = frozenset(("", *PHASES))
+
+_ONE: Final = select(run_phases.c.entries).where(
+    run_phases.c.run == bindparam("run"),
+    run_phases.c.attempt == bindparam("attempt"),
+    run_phases.c.hour == bindparam("hour"),
+)
+_ALL: Final = (
+    select(run_phases.c.run, run_phases.c.attempt, run_phases.c.entries)
+    .where(run_phases.c.run.in_(bindparam("runs", expanding=True)))
+    .order_by(run_phases.c.run, run_phases.c.attempt, run_phases.c.hour)
+)
 
 Entry = tuple[int, str, dict[str, int]]
 
@@ -40,23 +52,44 @@ def read_entry(doc: dict[str, Any]) -> Entry:
     return round(time * _SECOND), name, {part: round(float(value) * _SECOND) for part, value in spent.items()}
 
 
-def write_phases(connection: Connection, run: str, attempt: int, entries: Sequence[Entry]) -> None:
+def take_phases(docs: Sequence[tuple[int, dict[str, Any]]]) -> tuple[list[Entry], list[tuple[int, dict[str, Any]]]]:
+    """The entries among a batch's documents, and the other documents. A gang counts by its first rank.
+
+    A phase that makes no sense stays among the others.
+    """
+    entries: list[Entry] = []
+    others = []
+    for rank, doc in docs:
+        if doc["type"] != "phase":
+            others.append((rank, doc))
+        elif rank == 0:
+            try:
+                entries.append(read_entry(doc))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                others.append((rank, doc))
+    return entries, others
+
+
+def phases_record(run: str, attempt: int, entries: Sequence[Entry]) -> Record:
     """Adds entries, in the order in which the rank wrote them."""
-    columns = run_phases.c
-    for hour, some in groupby(entries, lambda entry: entry[0] // _SECOND // 3600 * 3600):
-        here = (columns.run == run) & (columns.attempt == attempt) & (columns.hour == hour)
-        old = connection.execute(select(columns.entries).where(here)).scalar_one_or_none()
-        known = [(time, name, spent) for time, name, spent in loads(old)] if old is not None else []
-        kept = thinned([*known, *some])
-        put(connection, run_phases, [{"run": run, "attempt": attempt, "hour": hour, "entries": dumps(kept)}])
+
+    def record(connection: Connection) -> None:
+        for hour, some in groupby(entries, lambda entry: entry[0] // _SECOND // 3600 * 3600):
+            key = {"run": run, "attempt": attempt, "hour": hour}
+            old = connection.execute(_ONE, key).scalar_one_or_none()
+            kept = thinned([*(loads(old) if old is not None else ()), *some])
+            put(connection, run_phases, [{**key, "entries": dumps(kept)}])
+
+    return record
 
 
-def read_phases(connection: Connection, run: str, attempt: int) -> list[Entry]:
-    """All entries of an attempt, in order."""
-    columns = run_phases.c
-    here = (columns.run == run) & (columns.attempt == attempt)
-    rows = connection.execute(select(columns.entries).where(here).order_by(columns.hour).limit(HOURS)).scalars()
-    return [(time, name, spent) for row in rows for time, name, spent in loads(row)]
+def read_phases(connection: Connection, runs: Sequence[str]) -> dict[tuple[str, int], list[Entry]]:
+    """All entries of the attempts of these runs, in order."""
+    found: dict[tuple[str, int], list[Entry]] = {}
+    for part in chunks(runs):
+        for run, attempt, entries in connection.execute(_ALL, {"runs": part}):
+            found.setdefault((run, attempt), []).extend(loads(entries))
+    return found
 
 
 def thinned(entries: Sequence[Entry]) -> Sequence[Entry]:

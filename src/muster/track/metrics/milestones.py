@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, case, func, select
 
+from muster.store.record_tables import metric_series
 from muster.track.metrics import block, source
+from muster.track.metrics.append import SYSTEM
 from muster.track.metrics.block import Samples
 from muster.track.metrics.source import NO_CUTS, Part, SeriesQuery
+from muster.track.rows import chunks
+
+_LOSS: Final = "loss"
 
 Load = Callable[[Part], Samples]
 
@@ -59,6 +65,17 @@ def read_milestones(
         ends = _at(reversed(parts), reached, load, -1)
         milestones[attempt] = [*(_at(parts, step, load, 0) for step in steps), ends]
     return milestones
+
+
+def step_metrics(connection: Connection, runs: Sequence[str]) -> dict[str, str]:
+    """The metric by which the steps of each run are counted: the loss, else the first by name."""
+    name, found = metric_series.c.name, dict[str, str]()
+    first = func.min(case((name == _LOSS, ""), else_=name))
+    for part in chunks(runs):
+        query = select(metric_series.c.run, first).where(metric_series.c.run.in_(part), ~name.startswith(SYSTEM))
+        rows = connection.execute(query.group_by(metric_series.c.run))
+        found.update({run: least or _LOSS for run, least in rows})
+    return found
 
 
 def _lowest(parts: Sequence[Part], step: int, load: Load) -> int | None:
