@@ -13,6 +13,7 @@ VERBS: Final = (
     Verb("save", "muster.cli.runs_saved:save", "Keep a query under a name, for `muster runs @NAME`.", _ASK),
     Verb("queries", "muster.cli.runs_saved:queries", "List the queries that are kept, or remove one.", _ASK),
     Verb("show", "muster.cli.runs_show:show", "Show everything that was captured of a run.", _ONE),
+    Verb("goodput", "muster.cli.runs_goodput:goodput", "What the held time went to; also of a project.", _ONE),
     Verb("tag", "muster.cli.runs_tag:tag", "Set and remove tags of runs.", _ONE),
     Verb("lineage", "muster.cli.lineage:lineage", "What it was made from, and what was made from it.", _ONE),
     Verb("artifacts", "muster.cli.artifacts:app", "List, get and put the files of a run.", _ONE),

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.goodput import HeldTime
 from muster.api.jobs import JobSummary
 from muster.api.numbers import number
 from muster.api.runs import RunAttempt, RunDetail, RunPage
@@ -21,6 +22,7 @@ from muster.cli.connect import client
 from muster.cli.live_screen import EVERY, watch_screen
 from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import curves, draw_curves
+from muster.cli.runs_goodput import goodput_of, share_line, start_line
 from muster.client import Client, Run
 
 _SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
@@ -56,7 +58,7 @@ def show(
             more = {name: value for name, value in page.items() if name not in ("run", "attempts")}
             emit({**page["run"], "attempts_of": page["attempts"], **more})
             return
-        _print(run, page, everything)
+        _print(run, page, goodput_of(to, run.id) if page["summary"] is not None else None, everything)
         if curve is not None:
             draw_curves([run], curve)
 
@@ -77,7 +79,7 @@ def _follow(to: Client, ref: str, curve: str) -> None:
     watch_screen(look, EVERY, keep=True)
 
 
-def _print(run: Run, page: RunPage, everything: bool) -> None:
+def _print(run: Run, page: RunPage, ledger: HeldTime | None, everything: bool) -> None:
     screen = out()
     screen.print(Text.assemble((run.id, "bold"), " ", phase_text(run.phase), _lasted(run, page["attempts"])))
     card = Table.grid(padding=(0, 2))
@@ -86,7 +88,8 @@ def _print(run: Run, page: RunPage, everything: bool) -> None:
     most = 10_000 if everything else _SHOWN
     raw = page["run"]
     facts, code, environment = _facts(run, raw), _code(raw), _environment(raw, everything)
-    for part in (facts, code, environment, _values(run, most), _took(page["summary"]), _happened(page, most)):
+    took = _took(page["summary"], ledger)
+    for part in (facts, code, environment, _values(run, most), took, _happened(page, most)):
         for name, value in part:
             card.add_row(f"  {name}", value)
     screen.print(card, soft_wrap=False)
@@ -131,7 +134,7 @@ def _facts(run: Run, raw: RunDetail) -> Iterable[Row]:
             yield name, Text(str(found))
 
 
-def _took(summary: JobSummary | None) -> Iterable[Row]:
+def _took(summary: JobSummary | None, ledger: HeldTime | None) -> Iterable[Row]:
     """What the run used of the cluster, and how much of that made progress."""
     if summary is None or not summary["attempts"]:
         return
@@ -141,6 +144,10 @@ def _took(summary: JobSummary | None) -> Iterable[Row]:
     used = f"{cost['accelerator_hours']:.3g} accelerator-hours, " if cost["accelerator_hours"] else ""
     amount = f", {cost['amount']:.2f} at its pool's price" if cost["amount"] else ""
     yield "used", Text(f"{used}{cost['node_hours']:.3g} node-hours{amount}")
+    if ledger is not None:
+        yield "goodput", Text(share_line(ledger))
+        if start := start_line(ledger):
+            yield "start", Text(start)
 
 
 def _code(raw: RunDetail) -> Iterable[Row]:

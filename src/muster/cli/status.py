@@ -7,6 +7,7 @@ import time
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.goodput import HeldTime
 from muster.api.jobs import AttemptView
 from muster.api.why import TimelineStep
 from muster.cli import format
@@ -15,6 +16,7 @@ from muster.cli.connect import client
 from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
 from muster.cli.output import cause_lines, emit, hint_of, out, phase_text
+from muster.cli.runs_goodput import goodput_of, share_line
 from muster.client import Job
 from muster.core.reasons import page_of
 from muster.core.units import format_priority
@@ -27,15 +29,16 @@ def status(ref: JobRef, json: Json = False) -> None:
     with client() as to:
         job = to.job(ref)
         attempts = to.attempts(job.id)
+        ledger = goodput_of(to, job.id) if attempts else None
     if json:
-        emit({**job.raw, "attempts": attempts})
+        emit({**job.raw, "attempts": attempts, "goodput": ledger})
         return
     screen = out()
     screen.print(_headline(job, attempts))
     card = Table.grid(padding=(0, 2))
     card.add_column(style="dim")
     card.add_column(overflow="fold")
-    for name, value in _rows(job, attempts):
+    for name, value in _rows(job, attempts, ledger):
         card.add_row(f"  {name}", value)
     screen.print(card, soft_wrap=False)
 
@@ -83,7 +86,7 @@ def _headline(job: Job, attempts: list[AttemptView]) -> Text:
     return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {told}")
 
 
-def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
+def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> list[tuple[str, Text]]:
     rows: list[tuple[str, Text]] = []
     if job.reason and job.reason.code != "completed":
         rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
@@ -102,6 +105,8 @@ def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
         rows.append(("progress", Text(bar)))
     if metrics := format.metrics_line(job.progress):
         rows.append(("metrics", Text(metrics)))
+    if ledger is not None:
+        rows.append(("goodput", Text(share_line(ledger))))
     if missing := format.output_kept(job.output):
         rows.append(("output", Text(missing, style="yellow")))
     if mark := job.checkpoint:

@@ -130,6 +130,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     search_runs = run_calls.search_runs
     run = run_calls.run
     run_page = run_calls.run_page
+    goodput = run_calls.goodput
     reproduction = run_calls.reproduction
     frame = run_calls.frame
     compare = run_calls.compare

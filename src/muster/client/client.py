@@ -52,6 +52,7 @@ class Client(Connection[Job, Run]):
     search_runs = blocking(run_calls.search_runs)
     run = blocking(run_calls.run)
     run_page = blocking(run_calls.run_page)
+    goodput = blocking(run_calls.goodput)
     reproduction = blocking(run_calls.reproduction)
     frame = blocking(run_calls.frame)
     compare = blocking(run_calls.compare)

@@ -12,6 +12,7 @@ from muster.client.curves import FrameKind
 
 if TYPE_CHECKING:
     from muster.api.compare import Comparison
+    from muster.api.goodput import GoodputView
     from muster.api.runs import Reproduction, RunPage
     from muster.api.search import SavedQueryView, SearchPage
 
@@ -52,6 +53,20 @@ async def search_runs(to: Anyone, /, query: str = "", **asked: Any) -> SearchPag
     """One page: "runs", "next" for the next `after`, "total" with `count=True`, "hints" when there are no runs."""
     # The key marks the request as repeatable, for when its response is lost.
     return await to._transport.call("POST", "/v1/runs/search", body={"query": query, **asked}, key="search")
+
+
+async def goodput(
+    to: Anyone,
+    /,
+    run: str | int | None = None,
+    *,
+    project: str | None = None,
+    queue: str | None = None,
+    node: str | None = None,
+    since: float | None = None,
+) -> GoodputView:
+    """What the held time went to, of a run or of what is given; `since` is in seconds back from now, a week if None."""
+    return await to._get("/v1/goodput", run=run, project=project, queue=queue, node=node, since=since)
 
 
 async def run(to: Connection[Any, R], /, ref: str | int) -> R:

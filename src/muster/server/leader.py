@@ -16,6 +16,7 @@ from muster.control.clock import SteadyClock
 from muster.control.damage_watch import DamageWatch
 from muster.control.follow import Follower
 from muster.control.forecaster import Forecaster
+from muster.control.goodput import GoodputLedger
 from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
@@ -108,7 +109,9 @@ class Leader:
         self.followers = [RollupWriter(store, self.commit, self.clock, may_act).follower, forecasts]
         if self.track is not None:
             self.record = Follower("record", self.track.fold.fold, store, self.commit, may_act)
-            self.followers.append(self.record)
+            self.ledger = GoodputLedger(store, self.track, self.clock.now)
+            self.goodput = Follower("goodput", self.ledger.fold, store, self.commit, may_act, kind="attempt.ended")
+            self.followers += [self.record, self.goodput]
         self.outbox = self._make_outbox(may_act)
         self.damage = DamageWatch(self.tap, store, self.commit, self.clock)
 

@@ -4,6 +4,8 @@ runs            one row per run: of a job (same id), of an outside script, of an
 run_params, run_tags          names and values as text; also as a number if the text is one
 run_changes     later changes of a parameter or tag
 run_attempts    the first step and the environment of each attempt
+run_phases      what the first rank of each attempt did, by hour
+goodput, goodput_nodes        the time that ended attempts held, by class and day, and on which nodes
 metric_tail     points as they arrived, one row per batch: cheap to write
 metric_blocks   the same points by series, compressed, with buckets of minima and maxima: cheap to read
 metric_series   one row per series: last value, extremes, counts
@@ -104,6 +106,41 @@ run_attempts = Table(
     Column("first_step", BigInteger),  # the lowest step that its writer reported: it supersedes from there on
     Column("writer", Integer),  # the lowest rank that reported; `first_step` is from it
     Column("doc", Text, nullable=False),  # JSON: environment, and parameters as this attempt set them
+)
+
+run_phases = Table(
+    "run_phases",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),  # seconds since 1970
+    Column("entries", Text, nullable=False),  # JSON; see track/phase_rows.py
+    sqlite_with_rowid=False,
+)
+
+goodput = Table(
+    "goodput",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("day", BigInteger, primary_key=True, autoincrement=False),  # seconds since 1970, UTC
+    Column("project", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("unit", Text, nullable=False),  # accelerator or cpu
+    Column("units", BigInteger, nullable=False),  # thousandths that the attempt held
+    Column("doc", Text, nullable=False),  # JSON: microseconds by class, and steps; see track/goodput_rows.py
+    Column("stale", Boolean, nullable=False),  # reports arrived after it was computed
+    Index("goodput_by_day", "day", "project"),
+)
+
+goodput_nodes = Table(
+    "goodput_nodes",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("node", Text, primary_key=True),
+    Column("units", BigInteger, nullable=False),  # of the attempt's, on this node
+    Index("goodput_nodes_by_node", "node", "run"),
 )
 
 metric_tail = Table(

@@ -24,6 +24,7 @@ from muster.track.facts import data_ref, fitted, flat
 from muster.track.holders import Holder, held_by, of_project
 from muster.track.lineage import run_in
 from muster.track.origins import Origins, reference
+from muster.track.phase_rows import read_entry
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
 from muster.track.rows import Doc, Run, chunks, link_row, patch_run, read_run
@@ -216,6 +217,11 @@ def _environment_doc(documents: DocumentRows, rank: int, doc: Doc) -> None:
     documents.environments[rank] = {key: value for key, value in doc.items() if key not in ("type", "time")}
 
 
+def _phase(documents: DocumentRows, rank: int, doc: Doc) -> None:
+    """Only what `take_phases` could not read comes here."""
+    read_entry(doc)
+
+
 def _dropped(documents: DocumentRows, rank: int, doc: Doc) -> None:
     """Stands for a document that could not be read; see `muster.control.decode`."""
     documents.problems.append(f"a document from rank {rank} was not kept: {doc['why']}"[:500])
@@ -231,6 +237,7 @@ _READERS: Final = {
     "media": _media,
     "artifact": _artifact,
     "environment": _environment_doc,
+    "phase": _phase,
 }
 
 

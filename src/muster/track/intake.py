@@ -18,9 +18,11 @@ from muster.store.base import Record, StreamWrite
 from muster.store.insert import add
 from muster.track.artifacts import Artifacts
 from muster.track.document_rows import read_documents
+from muster.track.goodput_rows import stale_record
 from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.origins import Origins
+from muster.track.phase_rows import phases_record, take_phases
 from muster.track.record_db import RecordDb
 from muster.track.required import Required
 from muster.track.rows import Doc, note_row, patch_attempt, patch_run, read_run
@@ -110,11 +112,15 @@ class Intake:
         for write in writes:
             if write.columns:
                 records.append(self._metrics.append(run, attempt, write.rank, write.columns))
+        entries, docs = take_phases(docs)
+        if entries:
+            records.append(phases_record(run, attempt, entries))
         if docs:
             documents = read_documents(self._artifacts, self._origins, run, attempt, docs)
             records += [documents.record(now, holder)] if documents is not None else []
         if batch.state == "ended":
             self._metrics.ended(run)
+            records += [stale_record(run, attempt)] if of_job and records else []
         if batch.state == "ended" and batch.exit is not None and not of_job:
             records += [_ended(run, attempt, batch.exit), self._required.check(run, project)]
         return records

@@ -1,4 +1,4 @@
-"""The first and the last point of each attempt of a series, and where it caught up with the attempt before.
+"""The first and the last point of each attempt of a series, and where it caught up with the attempts before.
 
 They are found by the extents of blocks, so that only the few blocks that hold them are opened.
 """
@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, case, func, select
 
+from muster.store.record_tables import metric_series
 from muster.track.metrics import block, source
+from muster.track.metrics.append import SYSTEM
 from muster.track.metrics.block import Samples
 from muster.track.metrics.source import NO_CUTS, Part, SeriesQuery
+from muster.track.rows import chunks
+
+_LOSS: Final = "loss"
 
 Load = Callable[[Part], Samples]
 
@@ -45,19 +51,31 @@ def read_milestones(
             opened[part.id] = block.decode(source.blobs(connection, [part.id], "data")[part.id])
         return opened[part.id]
 
-    before = {after: earlier for earlier, after in pairwise(attempts)}
+    before = {after: (previous,) for previous, after in pairwise(attempts)}
+    earlier = {attempt: tuple(attempts[:at]) for at, attempt in enumerate(attempts)}
     milestones = {}
     for attempt, parts in found.items():
         opened.clear()
         steps = [min(part.steps[0] for part in parts)]
-        rival = found.get(before.get(attempt, attempt), [])
-        if rival and attempt in before:
-            caught_up = _lowest(parts, max(part.steps[1] for part in rival), load)
-            steps += [] if caught_up is None else [caught_up]
+        for rivals in (before.get(attempt, ()), earlier.get(attempt, ())):
+            reached = max((part.steps[1] for rival in rivals for part in found.get(rival, ())), default=None)
+            caught_up = _lowest(parts, reached, load) if reached is not None else None
+            steps += [] if caught_up is None or caught_up in steps[1:] else [caught_up]
         reached = max(part.steps[1] for part in parts)
         ends = _at(reversed(parts), reached, load, -1)
         milestones[attempt] = [*(_at(parts, step, load, 0) for step in steps), ends]
     return milestones
+
+
+def step_metrics(connection: Connection, runs: Sequence[str]) -> dict[str, str]:
+    """The metric by which the steps of each run are counted: the loss, else the first by name."""
+    name, found = metric_series.c.name, dict[str, str]()
+    first = func.min(case((name == _LOSS, ""), else_=name))
+    for part in chunks(runs):
+        query = select(metric_series.c.run, first).where(metric_series.c.run.in_(part), ~name.startswith(SYSTEM))
+        rows = connection.execute(query.group_by(metric_series.c.run))
+        found.update({run: least or _LOSS for run, least in rows})
+    return found
 
 
 def _lowest(parts: Sequence[Part], step: int, load: Load) -> int | None:
