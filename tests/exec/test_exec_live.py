@@ -18,7 +18,7 @@ import pytest
 from exec_kit import HELD, client_of, ends, held, muster, processes_with, until_gone
 from live import LiveServer, live_server, until
 from muster.client import AsyncClient, Client
-from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound, Unavailable
+from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound, NotStarted
 
 SECRET = "the-value-of-a-secret"
 
@@ -266,6 +266,7 @@ def test_it_can_be_off(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def test_a_job_that_waits_has_no_node_yet(server: LiveServer, client: Client) -> None:
     queued = server.submit(HELD, resources={"cpus": 8}, num_nodes=2)["id"]
-    with pytest.raises((Conflict, Unavailable), match="is queued"):
+    with pytest.raises(Conflict, match=r"is queued: .* Wait until it runs; `muster why") as refused:
         client.exec(queued, ["true"])
+    assert not isinstance(refused.value, NotStarted)
     client.stop(queued)
