@@ -19,6 +19,7 @@ from exec_kit import HELD, client_of, ends, held, muster, processes_with, until_
 from live import LiveServer, live_server, until
 from muster.client import AsyncClient, Client
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound, NotStarted
+from muster.server.exec_log import CAUSE
 
 SECRET = "the-value-of-a-secret"
 
@@ -250,11 +251,15 @@ def test_a_server_that_dies_ends_sessions_and_not_jobs(tmp_path_factory: pytest.
         assert asked.returncode == 255
         assert b"server" in told
         server.start()
+        assert [(end["code"], end["cause"]) for end in ends(server, job)] == [(None, CAUSE)]
         until_gone("1234")
         assert server.job(job)["phase"] == "running"
         with client_of(server) as client:
             assert client.exec(job, ["echo", "again"]).text == "again\n"
             assert client.job(job).attempt == 1
+        server.kill()
+        server.start()  # nothing was open
+        assert [end["code"] for end in ends(server, job)] == [None, 0]
 
 
 def test_it_can_be_off(tmp_path_factory: pytest.TempPathFactory) -> None:
