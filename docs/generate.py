@@ -142,7 +142,8 @@ defaults; an empty mapping, `{}`, is all defaults. A key that does not exist is 
 in a file is reported at once: where, what was given, what was expected, what to do. A file with a mistake changes
 nothing: the rules in force stay.
 
-```
+<!-- not run: the example is for a cluster with two kinds of accelerators -->
+```sh
 muster queue apply policy.yaml --check    # what would change, in plain language
 muster queue apply policy.yaml            # all of it, or nothing
 muster queue rules                        # what is in force, in plain language

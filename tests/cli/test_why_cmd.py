@@ -128,3 +128,33 @@ def test_a_refusal_in_words(capsys):
     nearest = {"pool": None, "use_spot": True, "topology": {"require": None}}
     show_refused("a.yaml", [{"code": "x", "message": "no", "hint": "", "data": {"nearest": nearest}}])
     assert "no pool, use_spot: true, topology: {require: none}" in capsys.readouterr().err
+
+
+def test_why_with_several_causes_at_once(there, small, held, tmp_path):
+    """The queue's limit and its quota are reached, one node is full, and the other one is drained."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("queues: {default: {quota: {local: 2}, borrow: none, max_running: 1}}\n")
+    assert there("queue", "apply", str(policy)).code == 0
+    node = next(name for name in ("local-0", "local-1") if name not in small.job(held)["nodes"])
+    assert there("nodes", "drain", node, "--reason", "a new fan").code == 0
+    try:
+        first = small.submit("true", name="first", gpus=2, priority=90)["id"]
+        late = small.submit("true", name="late", gpus=2)["id"]
+        shown, told = there("why", late).out, there("why", late, "--json").json
+        codes = ["limit_reached", "quota_reached", "behind_in_queue", "no_capacity"]
+        assert [cause["code"] for cause in told["all"]] == codes
+        assert f"{late} queued for" in shown
+        assert "for 4 reasons:\n" in shown
+        for cause in told["all"]:
+            assert f"  {cause['code']}: {cause['message']}\n    {cause['hint']}" in shown
+        assert "queue 'default' runs 1 of 1 jobs that may run at once" in shown
+        assert "uses 2 of its 2 accelerators in 'local' and may borrow 0" in shown
+        assert f"place 2 in line, behind: {first}" in shown
+        assert f"0 of 1 nodes have it free, and there would be {node} (draining: a new fan); held by {held}" in shown
+        assert f"would help: {held} to end" in shown
+        assert "would let it start" not in shown  # no one of them would
+        assert shown.rstrip().endswith("docs: docs/troubleshooting.md#limit_reached")
+    finally:
+        there("nodes", "undrain", node)
+        policy.write_text("{}\n")
+        assert there("queue", "apply", str(policy)).code == 0

@@ -17,12 +17,16 @@ from muster.cli import daemon
 PAGES = {
     "README.md": 1,
     "docs/coming-from.md": 0,
+    "docs/engines.md": 2,
+    "docs/kubernetes.md": 0,
     "docs/operate.md": 4,
     "docs/python.md": 0,
     "docs/recover.md": 0,
     "docs/scheduling.md": 2,
+    "docs/tracking.md": 1,
     "docs/tutorial.md": 0,
 }
+OTHERS = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} - PAGES.keys()
 LIMIT = 1800.0  # seconds after which a page counts as hung
 
 
@@ -61,6 +65,13 @@ def test_every_block_is_run_or_says_why_not(page):
     assert sum(bool(block.not_run) for block in found) == PAGES[page]
     assert all(block.kind for block in found), "a block without a kind is neither run nor shown as what it is"
     assert any(block.runs for block in found)
+
+
+@pytest.mark.parametrize("page", sorted(OTHERS))
+def test_no_page_has_a_block_that_nobody_looked_at(page):
+    found = list(blocks(page))
+    assert all(block.kind for block in found), "a block without a kind is neither run nor shown as what it is"
+    assert not [block for block in found if block.runs], "add the page to PAGES, or say why its block is not run"
 
 
 def test_the_tutorial_ends_as_it_says(server, tmp_path):
@@ -112,6 +123,21 @@ def test_what_the_guide_to_operating_a_server_says_is_so(server, tmp_path):
     assert "HF_TOKEN" in said
     assert "research" in said
     assert len({(tmp_path / name).read_text() for name in ("ada.token", "ci.token")}) == 2
+
+
+def test_what_the_guide_to_tracking_says_is_so(server, tmp_path):
+    said = run("docs/tracking.md", server, tmp_path)
+    assert "params.lr" in said
+    assert (tmp_path / "logbook.md").read_text().count("the spike at 120") == 1
+    assert list((tmp_path / "curves").rglob("*tfevents*"))
+
+
+def test_an_engine_is_looked_at_and_a_job_rendered_as_the_pages_say(server, tmp_path):
+    said = run("docs/engines.md", server, tmp_path)
+    assert "local-0" in said
+    said = run("docs/kubernetes.md", server, tmp_path)
+    assert "kind: JobSet" in said
+    assert "registry.example.com/train:1" in said
 
 
 def test_what_comes_from_other_tools_is_taken(server, tmp_path):

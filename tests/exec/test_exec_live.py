@@ -18,7 +18,8 @@ import pytest
 from exec_kit import HELD, client_of, ends, held, muster, processes_with, until_gone
 from live import LiveServer, live_server, until
 from muster.client import AsyncClient, Client
-from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound, Unavailable
+from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound, NotStarted
+from muster.server.exec_log import CAUSE
 
 SECRET = "the-value-of-a-secret"
 
@@ -250,11 +251,15 @@ def test_a_server_that_dies_ends_sessions_and_not_jobs(tmp_path_factory: pytest.
         assert asked.returncode == 255
         assert b"server" in told
         server.start()
+        assert [(end["code"], end["cause"]) for end in ends(server, job)] == [(None, CAUSE)]
         until_gone("1234")
         assert server.job(job)["phase"] == "running"
         with client_of(server) as client:
             assert client.exec(job, ["echo", "again"]).text == "again\n"
             assert client.job(job).attempt == 1
+        server.kill()
+        server.start()  # nothing was open
+        assert [end["code"] for end in ends(server, job)] == [None, 0]
 
 
 def test_it_can_be_off(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -266,6 +271,7 @@ def test_it_can_be_off(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def test_a_job_that_waits_has_no_node_yet(server: LiveServer, client: Client) -> None:
     queued = server.submit(HELD, resources={"cpus": 8}, num_nodes=2)["id"]
-    with pytest.raises((Conflict, Unavailable), match="is queued"):
+    with pytest.raises(Conflict, match=r"is queued: .* Wait until it runs; `muster why") as refused:
         client.exec(queued, ["true"])
+    assert not isinstance(refused.value, NotStarted)
     client.stop(queued)

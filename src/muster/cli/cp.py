@@ -13,7 +13,7 @@ import typer
 
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
-from muster.cli.exec_ import Worker
+from muster.cli.exec_ import Worker, waiting
 from muster.cli.format import size
 from muster.cli.output import emit, note
 from muster.client import Client
@@ -116,7 +116,8 @@ def _put(to: Client, source: Path, there: Remote) -> Copied:
 
 @contextmanager
 def _session(to: Client, there: Remote, direction: str) -> Iterator[_Copy]:
-    stream = complete(open_exec(to, there.job, [there.path or "."], worker=there.worker, copy=direction))
+    path = [there.path or "."]
+    stream = complete(open_exec(to, there.job, path, worker=there.worker, copy=direction, on_wait=waiting))
     try:
         yield _Copy(stream)
     except BaseException:

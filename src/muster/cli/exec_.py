@@ -55,6 +55,10 @@ def attach(ref: JobRef, worker: Worker = None, rank: Rank = None, json: Json = F
     _run(ref, ["/bin/sh", "-c", _SHELL], worker, rank, True, welcome=True, json=json)
 
 
+def waiting(job: str) -> None:
+    note(f"waiting for job {job} to start")
+
+
 def _run(
     ref: str,
     words: list[str],
@@ -67,7 +71,7 @@ def _run(
     try:
         with client() as to:
             term, size = os.environ.get("TERM", ""), window() if terminal else None
-            stream = complete(open_exec(to, ref, words, worker=worker, rank=rank, tty=size, term=term))
+            stream = complete(open_exec(to, ref, words, worker=worker, rank=rank, tty=size, term=term, on_wait=waiting))
             view = stream.view
             if welcome:
                 told = f"{view['job']}, worker {view['worker']} on {view['node']}; `exit` or Ctrl-D leaves"

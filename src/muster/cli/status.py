@@ -67,8 +67,9 @@ def why(ref: JobRef, json: Json = False) -> None:
         ahead = ", ".join(one["id"] for one in answer["ahead"])
         more = ", ..." if (answer["place"] or 0) > len(answer["ahead"]) + 1 else ""
         screen.print(Text.assemble((f"  place {answer['place']} in line, behind: ", "dim"), f"{ahead}{more}"))
+    label = "would let it start" if len(causes) < 2 else "would help"  # one cause may be left
     for one in answer["unblock"]:
-        screen.print(Text.assemble(("  would let it start: ", "dim"), (one["message"], "green")))
+        screen.print(Text.assemble((f"  {label}: ", "dim"), (one["message"], "green")))
     if answer["forecast"]:
         screen.print(Text.assemble(("  expected start: ", "dim"), when(answer["forecast"])))
     show_offers(answer["offers"])

@@ -44,6 +44,7 @@ _CLASSES: Final[dict[str, type[MusterError]]] = {
         errors.NotAllowed,
         errors.Invalid,
         errors.Conflict,
+        errors.NotStarted,
         errors.TooMany,
         errors.Unavailable,
         errors.EngineError,

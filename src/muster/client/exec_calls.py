@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from muster.client.connection import Anyone, job_path
-from muster.core.errors import Conflict, MusterError, Unavailable
+from muster.core.errors import Conflict, MusterError, NotStarted, Unavailable
 from muster.exec_frames import CHUNK, DATA, END, EOF, STDERR, WAIT, Decoder, Ended, Frame, decode_end, encode
 
 if TYPE_CHECKING:
     from muster.api.execs import ExecView
 
 READ_PATIENCE = WAIT + 20.0  # seconds for an answer that waits for bytes
+START_PATIENCE = 60.0  # seconds for which a job that is about to run is waited for
 _SOON = 0.05  # seconds
+_LOOK_EVERY = 1.0  # seconds at most between two looks at a job that starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,28 @@ async def open_exec(
     tty: tuple[int, int] | None = None,
     term: str = "",
     copy: str | None = None,
+    start_timeout: float = START_PATIENCE,
+    on_wait: Callable[[str], None] | None = None,
 ) -> ExecStream:
     """Opens a session whose streams are sent and received one by one. `tty`: rows and columns of a terminal.
 
-    `copy`, "send" or "receive": the command is a path, which is copied; see `muster.copying`.
+    `copy`, "send" or "receive": the command is a path, which is copied; see `muster.copying`. A job that is starting is
+    waited for, at most `start_timeout` seconds; `on_wait` is called first, with its id.
     """
     body = {"command": list(command), "worker": worker, "rank": rank, "tty": tty, "term": term, "copy": copy}
-    return ExecStream(to, await to._send("POST", job_path(ref, "exec"), body))
+    began, job = time.monotonic(), ""
+    while True:
+        try:
+            return ExecStream(to, await to._send("POST", job_path(job or ref, "exec"), body))
+        except NotStarted as refused:
+            waited = time.monotonic() - began
+            if waited >= start_timeout:
+                raise NotStarted(f"{refused.message} It was waited for {start_timeout:g} s.", refused.hint) from None
+        if not job:  # from here on the same one, whatever else gets its name
+            job = (await to._get(job_path(ref)))["id"]
+            if on_wait is not None:
+                on_wait(job)
+        await to._transport.sleep(min(_SOON + waited / 4, _LOOK_EVERY, start_timeout - waited))
 
 
 async def exec_(
@@ -103,18 +120,20 @@ async def exec_(
     rank: int | None = None,
     input: bytes = b"",
     timeout: float | None = None,
+    start_timeout: float = START_PATIENCE,
 ) -> ExecResult:
     """Runs a command beside a running job's ranks, in its folder and environment, and returns what came of it.
 
     It runs on the node of `worker` (default: 0) or of `rank`, isolated as the job's ranks are. Secrets are masked in
     its output. Raises TimeoutError after `timeout` seconds; the command is killed then. The event log records it.
+    A job that is starting is waited for, at most `start_timeout` seconds, and then NotStarted is raised.
     """
-    until = time.monotonic() + timeout if timeout is not None else None
     left, written = (
         encode(DATA, input) + encode(EOF) if input else encode(EOF),
         {DATA: bytearray(), STDERR: bytearray()},
     )
-    stream = await open_exec(to, ref, command, worker=worker, rank=rank)
+    stream = await open_exec(to, ref, command, worker=worker, rank=rank, start_timeout=start_timeout)
+    until = time.monotonic() + timeout if timeout is not None else None
     try:
         while True:
             wait = WAIT

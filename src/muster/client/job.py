@@ -157,10 +157,19 @@ async def _exec(
     rank: int | None = None,
     input: bytes = b"",
     timeout: float | None = None,
+    start_timeout: float = exec_calls.START_PATIENCE,
 ) -> exec_calls.ExecResult:
     """Runs a command beside its ranks; see `Client.exec`."""
-    found = exec_calls.exec_(job.client, job.id, command, worker=worker, rank=rank, input=input, timeout=timeout)
-    return await found
+    return await exec_calls.exec_(
+        job.client,
+        job.id,
+        command,
+        worker=worker,
+        rank=rank,
+        input=input,
+        timeout=timeout,
+        start_timeout=start_timeout,
+    )
 
 
 class Job(JobData):

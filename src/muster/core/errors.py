@@ -8,6 +8,7 @@ MusterError                 what happened, and what to do
 ├── NotAllowed              a token whose role is too low
 ├── Invalid                 a request that is not valid in the current state
 ├── Conflict                another request changed the state first
+│   └── NotStarted          a job, or one of its workers, that is about to run: wait and retry
 ├── TooMany                 the caller's share of the server is in use: wait and retry
 ├── Unavailable             not available now: no leader, a full disk, a server that can't be reached
 ├── RecordFailed            the database refused a write to the record
@@ -111,6 +112,10 @@ class Invalid(MusterError):
 
 class Conflict(MusterError):
     code = "conflict"
+
+
+class NotStarted(Conflict):
+    code = "not_started"
 
 
 class TooMany(MusterError):

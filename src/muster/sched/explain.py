@@ -16,7 +16,7 @@ from muster.core.state import State
 from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
-from muster.sched.gate import gate
+from muster.sched.gate import gate, gates
 from muster.sched.likely_end import Ends
 from muster.sched.place import GangRequest
 from muster.sched.position import QueuePositions
@@ -166,10 +166,9 @@ class Explainer:
         shape = queued.stream.shape
         if not shape.gang.pools:
             return self._away(queued.job) or [self._no_pool(queued.job)]
-        closed = [found for pool in shape.gang.pools if (found := self._gate(queued, pool)) is not None]
-        if len(closed) < len(shape.gang.pools):
-            return []
-        return list({found.code: found for found in reversed(closed)}.values())
+        rules, weight = self.state.rules, shape.each * shape.fewest
+        closed = [gates(self.board, rules, queued.job, pool, weight) for pool in shape.gang.pools]
+        return list({one.code: one for found in reversed(closed) for one in found}.values()) if all(closed) else []
 
     def _placed(self, queued: Queued, brief: bool) -> list[Reason]:
         """Free capacity, and where there is none, the jobs that are ahead."""

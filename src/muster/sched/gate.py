@@ -16,6 +16,12 @@ def gate(board: Board, rules: Rules, job: Job, pool: str, weight: float) -> Reas
     return over_limit(board, rules, job, weight) or over_quota(board, job, pool, weight)
 
 
+def gates(board: Board, rules: Rules, job: Job, pool: str, weight: float) -> list[Reason]:
+    """Every reason of `gate`."""
+    found = over_limit(board, rules, job, weight), over_quota(board, job, pool, weight)
+    return [one for one in found if one is not None]
+
+
 def allowance(board: Board, rules: Rules, job: Job, pool: str) -> float:
     """How many more accelerators of the pool the job may take, beyond what it and others hold; inf without a limit."""
     found, quotas = inf, board.limits.quotas
@@ -50,7 +56,9 @@ def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | 
     )
     for most, now, whose, what in checks:
         if most is not None and now + 1 > most:
-            return reason("limit_reached", f"{whose} runs {now} {what}; {most} may run at once", limit=most, now=now)
+            return reason(
+                "limit_reached", f"{whose} runs {now} of {most} {what} that may run at once", limit=most, now=now
+            )
     own_weight = weight if own else 0.0
     amounts = (
         (queue.max_accelerators_per_user, ("user", job.queue, job.user), f"{job.user!r} in queue {job.queue!r}"),

@@ -136,7 +136,8 @@ def _holders(state: State, board: Board, gang: GangRequest) -> Iterator[Running]
 def _ill(fitting: list[Node]) -> str:
     ill = [node for node in fitting if node.health != "healthy"]
     more = f" and {len(ill) - NAMED} more" if len(ill) > NAMED else ""
-    return ", ".join(f"{node.name} ({node.health})" for node in ill[:NAMED]) + more
+    told = [f"{node.name} ({node.health}{f': {node.why}' if node.why else ''})" for node in ill[:NAMED]]
+    return ", ".join(told) + more
 
 
 def _nodes(count: int) -> str:

@@ -40,6 +40,7 @@ from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
 from muster.server.auth import Identity
+from muster.server.exec_log import left_open
 from muster.server.execs import Exec, Execs
 from muster.server.limits import Limits
 from muster.server.settings import Settings
@@ -120,8 +121,8 @@ class Leader:
         gc.set_threshold(*GC_THRESHOLD)
         self.clock.catch_up(self.store.state().time)
         self.commit.start()
-        leads = ServerLeads(lease.holder, lease.epoch)
-        self.propose(lambda state: Entry([Event(leads, self.clock.now())]))
+        leads, ends = ServerLeads(lease.holder, lease.epoch), left_open(self.store, self.clock.now())
+        self.propose(lambda state: Entry([*ends, Event(leads, self.clock.now())]))
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
         self._first_rules()
         self._first_token()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from muster.api.execs import ExecClosed, ExecOffset, ExecRequest, ExecView
-from muster.core.errors import Conflict, Invalid, NotAllowed
+from muster.core.errors import Conflict, Invalid, NotAllowed, NotStarted
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.server_events import ExecOpened
@@ -21,7 +21,7 @@ from muster.core.spec import ranks_per_node
 from muster.exec_frames import CHUNK, WAIT, Ended
 from muster.masking import Masker
 from muster.server.auth import Identity
-from muster.server.context import Caller, Leading, Ref, find_job
+from muster.server.context import Caller, Leading, Ref, find_job, waits_of
 from muster.server.execs import Exec, Side
 from muster.server.leader import Leader
 from muster.server.routes.worker import CallingAttempt
@@ -58,8 +58,10 @@ async def open_exec(ref: Ref, body: ExecBody, leader: Leading, caller: Caller) -
     The event log records it before the command starts.
     """
     job = await run_in_threadpool(find_job, leader, caller, ref, "member")
-    worker, rank = _place(job, body)
     _check_allowed(leader, caller, job)
+    if job.phase == "queued":
+        raise await run_in_threadpool(_queued, leader, caller, job)
+    worker, rank = _place(job, body)
     assert job.attempt is not None
     leader.execs.check_room(caller.user, job.id, worker)
     request = ExecRequest(command=body.command, rank=rank, tty=body.tty, term=body.term, copy=body.copy_)
@@ -152,14 +154,24 @@ async def exec_host_end(
     return {"id": ident, "ended": True}
 
 
+def _queued(leader: Leader, caller: Identity, job: Job) -> Conflict:
+    """Says what the job waits for. One that the scheduler has not looked at yet is about to start."""
+    cause = leader.look(lambda state: waits_of(leader, caller, state, [job.id])).get(job.id)
+    if cause is None or cause.code == "about_to_start":
+        return NotStarted(f"The job {job.id} is about to start.", "Try again in a moment.")
+    return Conflict(
+        f"The job {job.id} is queued: {cause.message}.", f"Wait until it runs; `muster why {job.id}` says when."
+    )
+
+
 def _place(job: Job, body: ExecBody) -> tuple[int, int]:
     """The worker and the rank that were asked for, if they run."""
+    if job.seatless and not job.final:
+        raise Conflict(f"The job {job.id} has no ranks of its own.", f"`muster ls --parent {job.id}` lists its jobs.")
     if not job.active or job.attempt is None:
         raise Conflict(
             f"The job {job.id} is {job.phase}: a command runs only beside a job that is running.",
-            f"`muster runs artifacts {job.id}` lists what it saved, `muster logs {job.id}` prints its output."
-            if job.final
-            else f"`muster why {job.id}` says what it waits for.",
+            f"`muster runs artifacts {job.id}` lists what it saved, `muster logs {job.id}` prints its output.",
         )
     workers, nproc = job.attempt.workers, ranks_per_node(job.spec)
     if body.rank is not None and body.rank >= len(workers) * nproc:
@@ -170,10 +182,9 @@ def _place(job: Job, body: ExecBody) -> tuple[int, int]:
     rank = body.rank if body.rank is not None else worker * nproc
     if rank // nproc != worker:
         raise Invalid(f"Rank {rank} of {job.id} is of worker {rank // nproc}, not {worker}.", "Give one of the two.")
-    if workers[worker].state != "running":
-        raise Conflict(
-            f"Worker {worker} of {job.id} is {workers[worker].state}.", f"See `muster status {job.id}`; try again."
-        )
+    if (state := workers[worker].state) != "running":
+        error = NotStarted if state == "starting" and job.phase != "stopping" else Conflict
+        raise error(f"Worker {worker} of {job.id} is {state}.", f"See `muster status {job.id}`; try again.")
     return worker, rank
 
 
