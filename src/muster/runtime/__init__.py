@@ -32,7 +32,13 @@ PROCESS = os.getpid()  # a process with another id that has this module loaded i
 
 TYPE_CHECKING = False  # importing typing would double the cost of this import
 if TYPE_CHECKING:
-    from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
+    from muster.runtime.checkpoints import (
+        NoGoodCheckpoint,
+        checkpoint,
+        checkpoint_dir,
+        checkpoint_every,
+        last_checkpoint,
+    )
     from muster.runtime.files import artifact
     from muster.runtime.media import histogram, image, table, text
     from muster.runtime.rank_info import active, attempt, job, local_rank, rank, world_size
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     from muster.runtime.signals import should_save, should_stop, stop_deadline
 
 __all__ = [
+    "NoGoodCheckpoint",
     "active",
     "artifact",
     "attempt",
@@ -70,7 +77,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "checkpoints": ("checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
+    "checkpoints": ("NoGoodCheckpoint", "checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
     "rank_info": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
     "files": ("artifact",),
     "media": ("histogram", "image", "table", "text"),
