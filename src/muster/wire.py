@@ -36,6 +36,8 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     progress     step, total?, unit?
     started      pid, ...
     checkpoint   step, path, bytes; world?, layout?, format?, files?, load? (how to load it, a sentence)
+    restore      skipped [{path, what}], path? and step? of the checkpoint that is used instead
+    waiting      text: what the program waits for, empty when that is over; note?
     data         name, version?, digest?, uri?, role "input" | "output", rows?, bytes?, about? {}
     media        id, kind, name, step, mime?, and data (inline JSON) or digest and bytes; about? {}
     artifact     id, path, digest, bytes, kind, step?, mime?, about? {}
@@ -84,6 +86,12 @@ CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
+# The checkpoint to start from: the newest that the server knows; the first attempt whose checkpoints count, and the
+# step of an earlier one that counts too; how many seconds to wait for a store that can't be read.
+CHECKPOINT_KNOWN: Final = "MUSTER_CHECKPOINT_KNOWN"
+CHECKPOINT_SINCE: Final = "MUSTER_CHECKPOINT_SINCE"
+CHECKPOINT_STEP: Final = "MUSTER_CHECKPOINT_STEP"
+CHECKPOINT_WAIT: Final = "MUSTER_CHECKPOINT_WAIT"
 MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's reports: see runtime/mirrors.py
 EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
@@ -111,7 +119,19 @@ NAME_MAX: Final = 256
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
-    "progress", "checkpoint", "params", "note", "started", "tags", "data", "media", "artifact", "environment", "phase"
+    "progress",
+    "checkpoint",
+    "restore",
+    "waiting",
+    "params",
+    "note",
+    "started",
+    "tags",
+    "data",
+    "media",
+    "artifact",
+    "environment",
+    "phase",
 ]
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------

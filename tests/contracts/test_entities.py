@@ -11,13 +11,14 @@ import sqlalchemy
 from muster.core.attempt_events import AttemptEnded, AttemptPlanned
 from muster.core.entities import ENTITIES
 from muster.core.entities.node import NodeHealth, NodeJoined, NodeLeft
+from muster.core.entities.node_record import NodeCharged
 from muster.core.entities.pool import PoolSet
 from muster.core.entities.project import ProjectMember, ProjectSet
 from muster.core.entities.queue import QueueSet
 from muster.core.entities.rules_in_force import RulesSet
 from muster.core.entities.token import TokenCreated, TokenRevoked
 from muster.core.event import Event
-from muster.core.job_events import JobFailed
+from muster.core.job_events import JobFailed, JobRequeued
 from muster.core.reasons import reason
 from muster.core.resources import Resources
 from muster.core.seat import Seat
@@ -67,6 +68,14 @@ SAMPLES: dict[str, list[Event]] = {
     "rules": [Event(RulesSet({"half_life": 3600.0}, "half_life: 1h"), 1.0)],
     "account": ATTEMPT,
     "ledger": ATTEMPT,
+    "node_record": [
+        *ATTEMPT,
+        job_event(2, gpus=2),
+        Event(AttemptPlanned((Seat("n0", (0, 1)),)), 15.0, project="default", job="job-2", attempt=1),
+        Event(AttemptEnded("failed", reason("node_lost", node="n0")), 19.0, project="default", job="job-2", attempt=1),
+        Event(JobRequeued(reason("node_lost"), "node", 19.0), 19.0, project="default", job="job-2", attempt=1),
+        Event(NodeCharged("n0", 1, "user_error"), 20.0, project="default", job="job-2", attempt=2),
+    ],
 }
 
 

@@ -236,8 +236,10 @@ assert muster.checkpoint_every() == 90.0
     first, second = documents(rank, "checkpoint")
     assert (first["step"], second["path"], second["bytes"]) == (1, str(place / "step-000000002"), 1000)
     assert second["seconds"] >= 0
-    (note,) = documents(rank, "note")
-    assert "is damaged" in note["text"]
+    (restored,) = documents(rank, "restore")
+    (skipped,) = restored["skipped"]
+    assert skipped == {"path": str(place / "step-000000002"), "what": "a has 6 bytes; 1000 were saved"}
+    assert (restored["path"], restored["step"]) == (str(place / "step-000000001"), 1)
     assert (checkpoint_dir(), checkpoint_every()) == (None, None)
 
 

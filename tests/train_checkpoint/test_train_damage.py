@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from ckpt_kit import check_loads, names, save, snapshot
 
+from muster import wire
+from muster.runtime import checkpoint_search
 from muster.train.checkpoint import Saver, load, newest, restore
+from muster.train.errors import NoGoodCheckpoint
 
 
 def flip(path: Path, at: float = 0.5) -> None:
@@ -56,14 +59,58 @@ def test_nothing_good_is_none(tmp_path, capfd):
     assert capfd.readouterr().err.count("damaged") == 2
 
 
-def test_it_is_noted_in_the_run(tmp_path, monkeypatch):
-    notes = []
-    monkeypatch.setattr(load.reporter, "note", notes.append)
+def test_it_is_reported(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(checkpoint_search.reporter, "document", lambda kind, **fields: said.append((kind, fields)))
     save(tmp_path, 1, 2)
+    said.clear()
     cut(tmp_path / "step-000000002" / "shared.pt")
     assert newest(tmp_path).step == 1
-    assert len(notes) == 1
-    assert "step-000000002 is damaged" in notes[0]
+    ((kind, fields),) = said
+    assert (kind, fields["step"]) == ("restore", 1)
+    assert fields["skipped"][0]["path"] == f"{tmp_path}/step-000000002"
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """A folder of checkpoints up to step 2, which the server knows."""
+    where = tmp_path / "job-1"
+    save(where, 1, 2)
+    monkeypatch.setenv(wire.CHECKPOINT_KNOWN, f"{where}/step-000000002")
+    return where
+
+
+def test_without_a_good_one_it_does_not_begin_again(known):
+    for step in (1, 2):
+        flip(known / f"step-00000000{step}" / "rank-00000-0.bin")
+    with pytest.raises(NoGoodCheckpoint, match=r"rank-00000-0\.bin: its checksum is"), Saver(known) as saver:
+        saver.newest()
+
+
+def test_a_store_that_is_away_is_waited_for_before_anything_is_created_there(known, monkeypatch, capfd):
+    away = known.with_name("away")
+    known.rename(away)
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        assert not known.exists()
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            away.rename(known)
+
+    monkeypatch.setattr(checkpoint_search, "_sleep", pause)
+    with Saver(known) as saver:
+        check_loads(saver.newest(), 2)
+    assert pauses == sorted(set(pauses)), "each pause is longer"
+    assert "nothing is there" in capfd.readouterr().err
+
+
+def test_a_store_that_stays_away_ends_the_program(known, monkeypatch):
+    known.rename(known.with_name("away"))
+    monkeypatch.setenv(wire.CHECKPOINT_WAIT, "0")
+    with pytest.raises(NoGoodCheckpoint, match="step 2 was saved there"):
+        Saver(known).open()
+    assert not known.exists()
 
 
 def test_one_that_training_did_not_save_is_left_alone(tmp_path, capfd):

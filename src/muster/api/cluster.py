@@ -36,6 +36,7 @@ class NodeView(TypedDict):
     free: ResourcesView
     used: ResourcesView | None  # by all users of a machine, if its engine knows
     jobs: list[str]
+    failures: int  # ends of attempts that are charged to it
 
 
 class NodeList(TypedDict):

@@ -18,7 +18,7 @@ Health = Literal["healthy", "suspect", "quarantined", "draining"]  # of a node
 NodeRole = Literal["node", "slot", "machine"]
 
 NoteKind = Literal[  # of an entry in a logbook
-    "note", "purpose", "start", "restart", "preemption", "stop", "end", "change", "alert", "promotion"
+    "note", "purpose", "start", "restart", "preemption", "stop", "end", "change", "alert", "promotion", "system"
 ]
 NOTE_KINDS: Final[tuple[NoteKind, ...]] = get_args(NoteKind)
 FileKind = Literal["file", "media", "checkpoint", "model"]  # of an artifact that a run saves

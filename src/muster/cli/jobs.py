@@ -102,6 +102,12 @@ def stop(
 def resume(
     refs: JobRefs,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="How long to wait for one that is stopping.")] = "10m",
+    checkpoint: Annotated[
+        int | None, typer.Option(metavar="STEP", min=0, help="Go on from the checkpoint of this step instead.")
+    ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Begin again: the checkpoints so far are not used.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Continue stopped or failed jobs: the same run goes on from its last checkpoint."""
@@ -111,10 +117,11 @@ def resume(
         note((f"{job.id} is stopping; waiting until it has stopped, at most {timeout}", "dim"))
 
     def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
-        job = to.resume(ref, patience, say)
+        job = to.resume(ref, patience, say, checkpoint=checkpoint, from_scratch=from_scratch)
         if job.array:
             return job.raw, f"{job.id} is {job.phase} again: {format.tasks(job.array)}"
-        start = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
+        start = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning"
+        start += ": it has no checkpoint" if not job.checkpoint and not from_scratch else ""
         return job.raw, f"{job.id} is {job.phase} again, {start}"
 
     for_each("jobs", refs, one, json)

@@ -61,12 +61,14 @@ def _list(pool: str | None, json: bool) -> None:
         return
     several = {node["engine"] for node in nodes} - {"local"}
     engine = ("engine",) if several else ()
-    made = table("name", *engine, "pool", "health", "cpus free", "memory free", "accelerators free", "jobs")
+    failed = ("failures",) if any(node["failures"] for node in nodes) else ()
+    made = table("name", *engine, "pool", "health", *failed, "cpus free", "memory free", "accelerators free", "jobs")
     for node in nodes:
         health = Text(node["health"], style=HEALTH_STYLES.get(node["health"], ""))
         health.append(f" ({node['why']})" if node["why"] else "")
         where = [node["engine"]] if several else []
-        made.add_row(Text(node["name"], style="bold"), *where, node["pool"], health, *_free(node), _jobs(node))
+        many = [str(node["failures"])] if failed else []
+        made.add_row(Text(node["name"], style="bold"), *where, node["pool"], health, *many, *_free(node), _jobs(node))
     show_table(made)
 
 

@@ -12,6 +12,7 @@ VERBS: Final = (
     Verb("ls", "muster.cli.run_table:find", "The same.", _ASK),
     Verb("save", "muster.cli.runs_saved:save", "Keep a query under a name, for `muster runs @NAME`.", _ASK),
     Verb("queries", "muster.cli.runs_saved:queries", "List the queries that are kept, or remove one.", _ASK),
+    Verb("failures", "muster.cli.runs_failures:failures", "What ended attempts, where, and how often to save.", _ASK),
     Verb("show", "muster.cli.runs_show:show", "Show everything that was captured of a run.", _ONE),
     Verb("goodput", "muster.cli.runs_goodput:goodput", "What the held time went to; also of a project.", _ONE),
     Verb("tag", "muster.cli.runs_tag:tag", "Set and remove tags of runs.", _ONE),

@@ -63,6 +63,8 @@ def why(ref: JobRef, json: Json = False) -> None:
         screen.print(Text.assemble(_headline(job, attempts), (f": {reason['message']}" if reason else "", "bold")))
         if reason and reason["hint"]:
             screen.print(Text.assemble(("  what would change it: ", "dim"), (hint_of(job.id, reason["hint"]), "green")))
+    if trace := _traceback(job):
+        screen.print(Text(trace, style="dim"))
     if answer["ahead"]:
         ahead = ", ".join(one["id"] for one in answer["ahead"])
         more = ", ..." if (answer["place"] or 0) > len(answer["ahead"]) + 1 else ""
@@ -91,6 +93,8 @@ def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> lis
     rows: list[tuple[str, Text]] = []
     if job.reason and job.reason.code != "completed":
         rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
+    if trace := _traceback(job):
+        rows.append(("", Text(trace, style="dim")))
     if job.purpose:
         rows.append(("purpose", Text(job.purpose)))
     if job.array:
@@ -137,6 +141,12 @@ def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> lis
         rows.append(("", Text(f"and {left_out} before them; see `muster why {job.id}`", style="dim")))
     rows.append(("look", Text(_next_commands(job), style="dim")))
     return rows
+
+
+def _traceback(job: Job) -> str:
+    """The traceback of a job that ended with the same one twice."""
+    same = job.reason is not None and job.reason.code == "same_error_twice"
+    return str(job.reason.data.get("detail", "")) if job.reason is not None and same else ""
 
 
 def _attempt_line(attempt: AttemptView) -> Text:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from muster.api.access import ProjectView, SecretSet, TokenCreated, TokenView, Whoami
     from muster.api.cluster import NodeView, QueueView
     from muster.api.engines import EngineView, FindingView, Reconciliation, UsageList
+    from muster.api.failures import FailuresView
     from muster.api.health import Readiness, ServerHealth, ServerView
     from muster.api.history import HistoryView, ServiceLevels
     from muster.api.rules import RulesSet, RulesView
@@ -157,6 +158,11 @@ async def node_history(
 async def service_levels(to: Anyone, /, queue: str | None = None, since: float | None = None) -> ServiceLevels:
     """How many jobs waited longer than their targets; `since` is in seconds back from now."""
     return await to._get("/v1/slo", queue=queue, since=since)
+
+
+async def failures(to: Anyone, /, since: float | None = None, project: str | None = None) -> FailuresView:
+    """Failed attempts by cause, node and code, and the time between failures; `since`: seconds back from now."""
+    return await to._get("/v1/failures", since=since, project=project)
 
 
 async def ready(to: Anyone, /) -> Readiness:

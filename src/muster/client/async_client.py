@@ -185,6 +185,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     set_health = admin_calls.set_health
     node_history = admin_calls.node_history
     service_levels = admin_calls.service_levels
+    failures = admin_calls.failures
     engines = admin_calls.engines
     engine = admin_calls.engine
     diagnose = admin_calls.diagnose

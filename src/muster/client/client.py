@@ -107,6 +107,7 @@ class Client(Connection[Job, Run]):
     set_health = blocking(admin_calls.set_health)
     node_history = blocking(admin_calls.node_history)
     service_levels = blocking(admin_calls.service_levels)
+    failures = blocking(admin_calls.failures)
     engines = blocking(admin_calls.engines)
     engine = blocking(admin_calls.engine)
     diagnose = iterating(admin_calls.diagnose)

@@ -125,9 +125,17 @@ async def _stop(job: J, /, grace: float | None = None, force: bool = False) -> J
     return _become(job, await job_calls.stop(job.client, job.id, grace, force))
 
 
-async def _resume(job: J, /, timeout: float = job_calls.STOP_PATIENCE) -> J:
+async def _resume(
+    job: J,
+    /,
+    timeout: float = job_calls.STOP_PATIENCE,
+    *,
+    checkpoint: int | None = None,
+    from_scratch: bool = False,
+) -> J:
     """Queues it again; see `Client.resume`."""
-    return _become(job, await job_calls.resume(job.client, job.id, timeout))
+    found = job_calls.resume(job.client, job.id, timeout, checkpoint=checkpoint, from_scratch=from_scratch)
+    return _become(job, await found)
 
 
 def _logs(

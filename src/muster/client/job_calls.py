@@ -169,17 +169,22 @@ async def resume(
     ref: str | int,
     timeout: float = STOP_PATIENCE,
     on_wait: Callable[[J], None] | None = None,
+    *,
+    checkpoint: int | None = None,
+    from_scratch: bool = False,
 ) -> J:
     """Queues a stopped or failed job again: the same run continues from its last checkpoint.
 
-    A job that is still stopping is waited for, at most `timeout` seconds; `on_wait` is called first.
+    `checkpoint`: the step of another checkpoint to continue from. `from_scratch`: begins again, and the checkpoints so
+    far are not used. A job that is still stopping is waited for, at most `timeout` seconds; `on_wait` is called first.
     """
     view = await to._get(job_path(ref))
     if view["phase"] == "stopping":
         if on_wait is not None:
             on_wait(to._job(view))
         await _stopped(to, view["id"], timeout)
-    return to._job(await to._send("POST", job_path(view["id"], "resume"), {}))
+    body = {"checkpoint": checkpoint, "from_scratch": from_scratch} if checkpoint is not None or from_scratch else {}
+    return to._job(await to._send("POST", job_path(view["id"], "resume"), body))
 
 
 async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> WhyView:

@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from muster.control.observe import worker_ended
 from muster.control.recovery import after_end, verdict
 from muster.core.attempt_events import AttemptEnded, AttemptPlanned
+from muster.core.entities.node_record import NodeCharged
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobClaimed, JobStopped, JobStopping
 from muster.core.plan import Plan
 from muster.core.reasons import reason
+from muster.core.repair import node_at_fault
 from muster.core.state import State
 from muster.engines.base import GangLaunch
 from muster.store.base import Entry
 from muster.wire import WorkerExit
 
+StepOf = Callable[[str, int], int | None]  # of a job and an attempt
 
-def attempt_verdicts(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
-    """For every named job whose workers have all ended: the verdict on the attempt, and the event that follows."""
-    events = []
+
+def attempt_verdicts(
+    state: State, job_ids: Sequence[str], now: float, step_of: StepOf = lambda job, attempt: None
+) -> list[Event]:
+    """For every named job whose workers have all ended: the verdict on the attempt, and the event that follows.
+
+    Errors that turn out to be a node's are charged to it. `step_of`: the last step that an attempt reported.
+    """
+    events: list[Event] = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
         if job is None or not job.active or job.attempt is None:
             continue
         found = verdict(job.attempt)
-        if found is not None:
-            outcome, cause = found
-            ended = AttemptEnded(outcome, cause)
-            events.append(Event(ended, now, SYSTEM, job.project, job.id, job.attempt.number))
-            events.append(after_end(job, outcome, cause, now))
+        if found is None:
+            if job.repair.error is not None and (node := node_at_fault(job)):
+                events.append(_charged(job, node, now))
+            continue
+        outcome, cause = found
+        step = step_of(job.id, job.attempt.number) if outcome != "succeeded" else None
+        refund = ""
+        signature = cause.data.get("signature", "")
+        if node := node_at_fault(job, step, succeeded=outcome == "succeeded", signature=signature):
+            assert job.repair.error is not None
+            events.append(_charged(job, node, now))
+            refund = job.repair.error.charge
+        events.append(Event(AttemptEnded(outcome, cause, step), now, SYSTEM, job.project, job.id, job.attempt.number))
+        events.append(after_end(job, outcome, cause, now, step, refund))
     return events
+
+
+def _charged(job: Job, node: str, now: float) -> Event:
+    error = job.repair.error
+    assert error is not None
+    return Event(NodeCharged(node, error.attempt, error.code), now, SYSTEM, job.project, job.id, _number(job))
 
 
 def overdue(state: State, now: float) -> list[Event]:

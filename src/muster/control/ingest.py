@@ -20,6 +20,7 @@ from muster.control.decode import decode
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
 from muster.control.observe import worker_ended, worker_placed, workers_running
+from muster.control.restores import restore_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
 from muster.core.attempt_events import CheckpointCommitted
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
@@ -80,6 +81,7 @@ class _Attempt:
     masker: Masker
     lock: threading.Lock = field(default_factory=threading.Lock)
     pace: Pace = field(default_factory=Pace)
+    restores: set[str] = field(default_factory=set)  # what it said of damaged or unreadable checkpoints
     told_at: float | None = None  # when its progress last arrived, by our own clock
 
     @property
@@ -138,6 +140,10 @@ class Ingest:
                 check_open(self._store, job_id, number, attempt.gang, attempt.run, now, self._late)
             patch |= shipped_patch(attempt.gang, attempt.run, number, batch, now)
             events = _checkpoints(job_id, number, attempt.project, docs, now) if attempt.job else []
+            skipped, pauses = (
+                [Event(one, now, SYSTEM, attempt.project, job_id, number) for one in found]
+                for found in (restore_events(docs, attempt.restores) if attempt.job else ([], []))
+            )
             records: list[Record] = []
             if self._intake is not None:
                 records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now, holder)
@@ -154,7 +160,7 @@ class Ingest:
                 if attempt.job and batch.state == "running":
                     command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
-                return Entry([*events, *told], writes, patches, records=records, origin=origin)
+                return Entry([*skipped, *events, *told, *pauses], writes, patches, records=records, origin=origin)
 
             try:
                 self._commit.submit(propose).result()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.api.numbers import json_number
-from muster.store.base import Column, StreamWrite
+from muster.store.base import Column, Store, StreamWrite
 
 _RATE_WINDOW = 30.0  # seconds over which progress is averaged
 
@@ -68,6 +68,12 @@ def patch_of(
         doc = {"step": column.steps[-1], "time": column.times[-1]}
         patch["progress"] = _progress(shown, pace, number, rank, doc, False, expected)
     return patch
+
+
+def reported_step(store: Store, job_id: str, number: int) -> int | None:
+    """The last step that an attempt has reported."""
+    shown = store.run(job_id).get("progress")
+    return shown["step"] if shown is not None and shown["attempt"] == number else None
 
 
 def _furthest(shown: Doc | None, number: int, reports: Sequence[StreamWrite]) -> tuple[int, Column] | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from muster.control.clock import Clock
-from muster.control.decide import attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
+from muster.control.decide import StepOf, attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
 from muster.control.listen import EnginePoller
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
@@ -65,10 +65,16 @@ class Controller:
     """Runs the ticks, one at a time, on the server that holds the lease."""
 
     def __init__(
-        self, commit: Commit, engine: Engine, clock: Clock, token_for: TokenFor, may_act: Callable[[], bool]
+        self,
+        commit: Commit,
+        engine: Engine,
+        clock: Clock,
+        token_for: TokenFor,
+        may_act: Callable[[], bool],
+        step_of: StepOf = lambda job, attempt: None,
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
-        self._token_for, self._may_act = token_for, may_act
+        self._token_for, self._may_act, self._step_of = token_for, may_act, step_of
         self._listener = EnginePoller(engine)
         self._engine_hints = EngineHints(engine)
         self._board = Board()
@@ -222,7 +228,7 @@ class Controller:
     def _verdicts(self, this: _Round, state: State) -> Entry:
         events = overdue(state, this.now) if state.seatless else []
         if this.dirty:
-            events += attempt_verdicts(state, sorted(this.dirty), this.now)
+            events += attempt_verdicts(state, sorted(this.dirty), this.now, self._step_of)
         if not events:
             return _NOTHING
         for event in events:

@@ -10,7 +10,16 @@ from muster.core.job import Job
 from muster.core.spec import ranks_per_node, sections
 from muster.core.state import State
 from muster.engines.base import GangLaunch, WorkerReport
-from muster.wire import ARRAY, NEEDS_PREFIX, SLURM_ARRAY, ArrayNames
+from muster.wire import (
+    ARRAY,
+    CHECKPOINT_KNOWN,
+    CHECKPOINT_SINCE,
+    CHECKPOINT_STEP,
+    CHECKPOINT_WAIT,
+    NEEDS_PREFIX,
+    SLURM_ARRAY,
+    ArrayNames,
+)
 
 GANG_GRACE = (
     5.0  # seconds of grace for the rest of a broken gang: its collectives can't finish, so there is nothing to save
@@ -92,6 +101,18 @@ def _array_envs(job: Job, names: ArrayNames) -> dict[str, str]:
     return {name: str(value) for name, value in zip(names, values, strict=True)}
 
 
+def _checkpoint_envs(job: Job) -> dict[str, str]:
+    """What the program is told of the checkpoint to start from; see `muster.runtime.checkpoint_search`."""
+    found: dict[str, str] = {}
+    if job.checkpoint is not None and job.checkpoint.path:
+        found |= {CHECKPOINT_KNOWN: job.checkpoint.path, CHECKPOINT_WAIT: f"{job.spec.checkpoint.wait:g}"}
+    if job.since_attempt:
+        found[CHECKPOINT_SINCE] = str(job.since_attempt)
+    if job.resume_step is not None:
+        found[CHECKPOINT_STEP] = str(job.resume_step)
+    return found
+
+
 def _needs_envs(job: Job) -> dict[str, str]:
     """`MUSTER_NEEDS_PREPARE=prepare-12`: the jobs that it needed, by their names."""
     found: dict[str, str] = {}
@@ -113,7 +134,7 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         nproc=ranks_per_node(spec),
         run=spec.run,
         workdir=spec.workdir or "",
-        envs=_envs(job) if job.needs or job.array is not None else spec.envs,
+        envs={**_envs(job), **_checkpoint_envs(job)},
         secrets=spec.secrets,
         token=token,
         checkpoint_keep=spec.checkpoint.keep,

@@ -2,17 +2,22 @@
 
 Every restart has a reason and is charged to a budget. `worker` and `error` are charged to `retry.max_restarts`. A lost
 node and a preemption are not the job's fault and have their own budgets, so a bad week of the cluster can't fail a job.
+Two rules end a job before its budget is spent: the same error at the same step twice, and three attempts in a row
+without progress.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Attempt, Job, StopOrder
 from muster.core.job_events import JOB_ENDS, JobRequeued
 from muster.core.payload import Payload
 from muster.core.reasons import REASONS, Reason, reason
+from muster.core.repair import STALLED_MAX, after_attempt, error_of
+from muster.core.signature import signature
 from muster.wire import WorkerExit
 
 NODE_RESTARTS = 20
@@ -34,22 +39,26 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
     code = first.reason if first.reason in REASONS else "user_error"
     message = _describe(code, where, node, first)
-    return first.outcome, reason(
-        code, message, detail=first.detail, rank=first.rank, node=node, exit_code=first.exit_code, signal=first.signal
-    )
+    data: dict[str, Any] = {"detail": first.detail, "rank": first.rank, "node": node, "exit_code": first.exit_code}
+    if found := signature(first.detail) if first.outcome == "failed" else None:
+        data |= {"signature": found.digest, "error": found.error}
+    return first.outcome, reason(code, message, **data, signal=first.signal)
 
 
-def after_end(job: Job, outcome: str, cause: Reason, now: float) -> Event:
-    """The one event that follows the end of an attempt: the job ends, or is queued again."""
+def after_end(job: Job, outcome: str, cause: Reason, now: float, step: int | None = None, refund: str = "") -> Event:
+    """The one event that follows the end of an attempt: the job ends, or is queued again.
+
+    `step`: the last that the attempt reported. `refund`: the budget that gets a restart back, see `NodeCharged`.
+    """
     if outcome == "succeeded":  # even if it was ordered to stop and finished within its grace
         return _end(job, "succeeded", cause, now)
     if job.stop is not None and job.stop.then == "stopped":
         return _end(job, "stopped", job.stop.reason, now)
     if job.stop is not None:
         return _again(job, _checked(job, job.stop, now), "preempted", now, now)
-    if cause.code == "max_duration" or (cause.code == "time_limit" and not _saved(job)):
+    if cause.code in ("max_duration", "no_good_checkpoint") or (cause.code == "time_limit" and not _saved(job)):
         return _end(job, "stopped", cause, now)  # without a checkpoint it would start from the beginning every time
-    return _restart_or_fail(job, cause, now)
+    return _restart_or_fail(job, cause, now, step, refund)
 
 
 def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
@@ -58,6 +67,8 @@ def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
     saved = mark is not None and attempt is not None and mark.attempt == attempt.number and mark.time >= stop.at
     if mark is None:
         told = "it has reported no checkpoint and begins again"
+        if times := job.charges.get("preempted", 0):
+            told += f", {times + 1} times by now: save sooner, see `checkpoint.every`"
     elif saved:
         told = f"it saved step {mark.step} before it left"
     else:
@@ -70,11 +81,13 @@ def _saved(job: Job) -> bool:
     return job.checkpoint is not None and job.attempt is not None and job.checkpoint.attempt == job.attempt.number
 
 
-def _restart_or_fail(job: Job, cause: Reason, now: float) -> Event:
+def _restart_or_fail(job: Job, cause: Reason, now: float, step: int | None, refund: str) -> Event:
     category, retry = cause.category, job.spec.retry
     if category not in retry.on:
         return _end(job, "failed", cause, now)
-    spent, limit = _budget(job, category)
+    if found := _same_error(job, cause, step) or _no_progress(job, cause, step):
+        return _end(job, "failed", found, now)
+    spent, limit = _budget(job, category, refund)
     if spent >= limit:
         message = f"{cause.message}; {spent} of {limit} restarts are spent"
         if limit == 0:
@@ -84,12 +97,37 @@ def _restart_or_fail(job: Job, cause: Reason, now: float) -> Event:
     return _again(job, cause, category, now, now + wait)
 
 
-def _budget(job: Job, category: str) -> tuple[int, int]:
+def _same_error(job: Job, cause: Reason, step: int | None) -> Reason | None:
+    """The end of a job whose last two errors are the same at the same step, or both before any step."""
+    before, error = job.repair.error, error_of(job, step, cause)
+    if before is None or error is None or (before.signature, before.step) != (error.signature, error.step):
+        return None
+    place = f"at step {step}" if step is not None else "before its first step"
+    nodes = before.node if before.node == error.node else f"{before.node} and {error.node}"
+    message = f"attempts {before.attempt} and {error.attempt} ended with the same error {place} on {nodes}"
+    data = {**cause.data, "attempts": [before.attempt, error.attempt], "step": step, "cause": cause.code}
+    return reason("same_error_twice", f"{message}: {cause.message}", **data)
+
+
+def _no_progress(job: Job, cause: Reason, step: int | None) -> Reason | None:
+    """The end of a job whose last attempts went beyond neither a step nor a checkpoint that was reached before."""
+    found = after_attempt(job, step, cause)
+    if len(found.stalled) < STALLED_MAX:
+        return None
+    reached = found.step if found.step is not None else found.saved
+    numbers = f"{', '.join(map(str, found.stalled[:-1]))} and {found.stalled[-1]}"
+    message = f"attempts {numbers} did not go beyond step {reached}, reached before; the last: {cause.message}"
+    data: dict[str, Any] = {"attempts": list(found.stalled), "step": reached, "last": cause.to_dict()}
+    return reason("no_progress", message, **data)
+
+
+def _budget(job: Job, category: str, refund: str) -> tuple[int, int]:
+    charges = {**job.charges, refund: job.charges.get(refund, 0) - 1}
     if category == "node":
-        return job.charges.get("node", 0), NODE_RESTARTS
+        return charges.get("node", 0), NODE_RESTARTS
     if category == "preempted":
-        return job.charges.get("preempted", 0), PREEMPTED_RESTARTS
-    return job.charges.get("worker", 0) + job.charges.get("error", 0), job.spec.retry.max_restarts
+        return charges.get("preempted", 0), PREEMPTED_RESTARTS
+    return max(0, charges.get("worker", 0) + charges.get("error", 0)), job.spec.retry.max_restarts
 
 
 def _describe(code: str, where: str, node: str, end: WorkerExit) -> str:

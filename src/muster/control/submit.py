@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, Unpack
 
 from muster.api.words import UNFINISHED
@@ -19,6 +19,7 @@ from muster.core.job import Job
 from muster.core.job_events import JOB_ENDS, JobResumed, JobStopped, JobStopping, JobSubmitted
 from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
+from muster.core.repair import Repair
 from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.store.base import Entry, JobFilter, Proposal, Record, Rows, Store
@@ -244,12 +245,20 @@ def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -
 
 
 def resume(
-    store: Store, job_id: str, actor: str, now: float, local: bool, trusted: bool = False, **site: Unpack[Site]
+    store: Store,
+    job_id: str,
+    actor: str,
+    now: float,
+    local: bool,
+    trusted: bool = False,
+    start: int | Literal["scratch"] | None = None,
+    **site: Unpack[Site],
 ) -> Proposal:
     """Queues a stopped or failed job again: the same run continues from its last checkpoint. Of an array, every task
     that is over and did not succeed.
 
     `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
+    `start`: the step of another checkpoint to continue from, or "scratch": the checkpoints so far are not used.
     """
     known = store.job(job_id) if local else None
     file_findings = Files().look(known.spec) if known is not None else NO_FINDINGS
@@ -263,6 +272,8 @@ def resume(
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
+        if isinstance(start, int) and job.checkpoint is None:
+            raise Invalid(f"Job {job_id} has reported no checkpoint.", "Resume it without naming one.")
         jobs = [job]
         if job.is_array:
             ended = store.jobs(JobFilter(parent=job_id, phases=("failed", "stopped"), limit=MOST))
@@ -282,14 +293,21 @@ def resume(
             over = job if job.is_array else store.job(array)
             assert over is not None
             jobs.insert(0, over)
-        cause = reason("resumed", f"resumed by {actor}")
-        return Entry([_job_event(_resumed(one, allowed, cause), one, now, actor) for one in jobs])
+        where = "" if start is None else " from the beginning" if start == "scratch" else f" from step {start}"
+        cause = reason("resumed", f"resumed by {actor}{where}")
+        return Entry([_job_event(_resumed(one, allowed, cause, start), one, now, actor) for one in jobs])
 
     return propose
 
 
-def _resumed(job: Job, trusted: bool, cause: Reason) -> JobResumed:
-    return JobResumed({**job.to_doc(), "trusted": trusted}, job.spec.model_dump(mode="json"), cause)
+def _resumed(job: Job, trusted: bool, cause: Reason, start: int | Literal["scratch"] | None) -> JobResumed:
+    doc = {**job.to_doc(), "trusted": trusted}
+    if start is not None and job.attempt is not None:
+        step = start if isinstance(start, int) else None
+        mark = job.checkpoint.at(step) if job.checkpoint is not None and step is not None else None
+        doc |= {"checkpoint": asdict(mark) if mark is not None else None, "repair": Repair(step, step).to_doc()}
+        doc |= {"since_attempt": job.attempt.number + 1, "resume_step": step}
+    return JobResumed(doc, job.spec.model_dump(mode="json"), cause)
 
 
 def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from muster.core.entities.account import charge
 from muster.core.entities.ledger import enter
+from muster.core.entities.node_record import count_failure
 from muster.core.job import Attempt, CheckpointMark, Worker
 from muster.core.payload import Doc, Payload, Seats, payload
-from muster.core.reasons import Reason
+from muster.core.reasons import Reason, reason
+from muster.core.repair import after_attempt
 
 if TYPE_CHECKING:
     from muster.core.event import Event
@@ -61,22 +63,27 @@ class AttemptRunning(Payload):
 
 @payload("attempt.ended")
 class AttemptEnded(Payload):
-    """All workers have ended: the outcome of the gang and its root cause."""
+    """All workers have ended: the outcome of the gang, its root cause, and the last step that it reported."""
 
     outcome: str
     reason: Reason
+    step: int | None = None
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         job = state.current(event)
         if job is None or job.attempt is None or job.attempt.ended_at is not None:
             return
         attempt = job.attempt
+        job.repair = after_attempt(job, self.step, self.reason)
         attempt.ended_at, attempt.outcome, attempt.reason = event.time, self.outcome, self.reason
+        attempt.step = self.step
         if attempt.running_at is not None:
             job.ran += event.time - attempt.running_at
         state.release(job)
         charge(state, job, -1, event.time, changes)
         enter(state, job, event.time, changes)
+        if self.reason.category == "node":
+            count_failure(state, str(self.reason.data.get("node", "")), self.reason.code, event.time, changes)
         changes.touch(job)
 
 
@@ -90,6 +97,19 @@ class AttemptWaits(Payload):
         job = state.current(event)
         if job is not None and job.phase == "starting":
             job.reason = self.reason
+            changes.touch(job)
+
+
+@payload("attempt.paused")
+class AttemptPaused(Payload):
+    """A running program waits for the store of its checkpoints, as `text` says; an empty text: no longer."""
+
+    text: str
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.phase == "running":
+            job.reason = reason("checkpoints_away", self.text) if self.text else None
             changes.touch(job)
 
 
@@ -154,3 +174,23 @@ class CheckpointCommitted(Payload):
         job.checkpoint = CheckpointMark(self.step, self.path, event.time, self.bytes, event.attempt)
         state.journal.note("job", job.id)
         changes.jobs[job.id] = job
+
+
+@payload("checkpoint.skipped")
+class CheckpointSkipped(Payload):
+    """A program found a damaged checkpoint, and what is wrong with it. `step`: the one that it goes on from instead."""
+
+    path: str
+    what: str
+    step: int | None = None
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is None or self.step is None or job.checkpoint is None or job.checkpoint.step <= self.step:
+            return
+        job.checkpoint = job.checkpoint.at(self.step)
+        job.repair = job.repair.without_checkpoints_after(self.step)
+        if job.attempt is not None:
+            job.attempt.from_step = self.step
+        state.journal.note("job", job.id)
+        changes.touch(job)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from muster.api.words import ACTIVE, FINAL, WorkerState
 from muster.api.words import PHASES as PHASES
 from muster.api.words import Phase as Phase
 from muster.core.reasons import Reason
+from muster.core.repair import NOTHING, Repair
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.core.seat import is_slot, seat_from
@@ -46,6 +47,7 @@ class Attempt:
     reason: Reason | None = None
     from_step: int | None = None  # step of the checkpoint that it started from
     pool: str = ""  # the pool of its nodes
+    step: int | None = None  # the last step that it reported, once it has ended
 
     def to_doc(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,6 +67,11 @@ class CheckpointMark:
     time: float
     bytes: int
     attempt: int
+
+    def at(self, step: int) -> CheckpointMark:
+        """The mark of another checkpoint in the same folder."""
+        folder, slash, _ = self.path.rpartition("/")
+        return replace(self, step=step, path=f"{folder}/step-{step:09d}" if slash else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,9 @@ class Job:
     awaits: tuple[str, ...] = ()
     index: int | None = None  # of a task of an array
     outcomes: dict[str, int] = field(default_factory=dict)  # of an array: phase → tasks that ended in it
+    repair: Repair = NOTHING  # what its attempts have shown
+    since_attempt: int = 0  # checkpoints of earlier attempts are not used, except that of `resume_step`
+    resume_step: int | None = None  # the checkpoint that it was resumed from, if one was named
 
     @property
     def final(self) -> bool:
@@ -186,6 +196,9 @@ class Job:
             "awaits": self.awaits,
             "index": self.index,
             "outcomes": self.outcomes,
+            "repair": self.repair.to_doc(),
+            "since_attempt": self.since_attempt,
+            "resume_step": self.resume_step,
         }
 
     @classmethod
@@ -201,6 +214,7 @@ class Job:
             tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
             doc.get("trusted", False), tuple([(job, wanted) for job, wanted in needs]) if needs else (),
             tuple(awaits) if awaits else (), doc.get("index"), doc.get("outcomes") or {},
+            Repair.from_doc(doc.get("repair")), doc.get("since_attempt", 0), doc.get("resume_step"),
         )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from muster.api.words import Phase
@@ -120,6 +120,7 @@ class JobResumed(Payload):
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         job = Job.from_doc(self.doc, JobSpec.model_validate(self.spec))
         job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
+        job.repair = replace(job.repair, stalled=(), error=None)
         job.reason = self.reason
         job.awaits = _awaited(state, job) if not job.seatless else ()
         if job.index is not None:

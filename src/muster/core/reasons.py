@@ -141,6 +141,12 @@ _KINDS = [
         "a pool for bursts is not open to it yet",
         "Wait, or name the pool to go there now; see `muster queue rules`.",
     ),
+    ReasonKind(
+        "checkpoints_away",
+        "wait",
+        "the folder or the bucket of its checkpoints can't be read",
+        "Mount it, or bring it back: the program waits for it as long as `checkpoint.wait` of the job file says.",
+    ),
     ReasonKind("overdue", "wait", "it has waited so long that it goes first", "Nothing to do: it starts by itself."),
     # refusals
     ReasonKind(
@@ -361,6 +367,25 @@ _KINDS = [
         "end",
         "it failed more often than `retry.max_restarts` allows",
         "See `muster logs`; continue it with `muster resume`.",
+    ),
+    ReasonKind(
+        "same_error_twice",
+        "end",
+        "two attempts ended with the same traceback at the same step",
+        "Correct the program, then `muster resume`.",
+    ),
+    ReasonKind(
+        "no_progress",
+        "end",
+        "three attempts in a row went beyond no earlier step or checkpoint",
+        "See `muster logs` and `muster runs failures`; continue it with `muster resume`.",
+    ),
+    ReasonKind(
+        "no_good_checkpoint",
+        "end",
+        "the run has saved checkpoints, and none of them can be loaded",
+        "Bring the checkpoints back, then `muster resume`; or name an older one with `--checkpoint STEP`; or begin "
+        "again with `--from-scratch`.",
     ),
     ReasonKind(
         "needed_job_failed",

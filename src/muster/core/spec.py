@@ -92,6 +92,11 @@ class Checkpoint(_Canonical):
         Field(ge=1, le=1_000_000, description="How many of the newest checkpoints are kept."),
         Notation("integer", "a whole number, at least 1", "3"),
     ] = 3
+    wait: Annotated[
+        Seconds,
+        Field(description="How long a restarted program waits for the folder or bucket of its checkpoints."),
+        Notation("duration", DURATION_WORDS, "10m"),
+    ] = 600.0
 
 
 class Topology(_Canonical):

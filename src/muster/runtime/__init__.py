@@ -37,7 +37,13 @@ PROCESS = os.getpid()  # a process with another id that has this module loaded i
 
 TYPE_CHECKING = False  # importing typing would double the cost of this import
 if TYPE_CHECKING:
-    from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
+    from muster.runtime.checkpoints import (
+        NoGoodCheckpoint,
+        checkpoint,
+        checkpoint_dir,
+        checkpoint_every,
+        last_checkpoint,
+    )
     from muster.runtime.files import artifact
     from muster.runtime.media import histogram, image, table, text
     from muster.runtime.phases import phase, spent
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from muster.runtime.signals import should_save, should_stop, stop_deadline
 
 __all__ = [
+    "NoGoodCheckpoint",
     "active",
     "artifact",
     "attempt",
@@ -78,7 +85,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "checkpoints": ("checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
+    "checkpoints": ("NoGoodCheckpoint", "checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
     "rank_info": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
     "files": ("artifact",),
     "media": ("histogram", "image", "table", "text"),

@@ -26,12 +26,13 @@ from typing import Final, NamedTuple, SupportsIndex
 
 from muster import wire
 from muster.runtime import manifest, rank_info, reporter
+from muster.runtime.checkpoint_search import COMMITTED, Search, counts
+from muster.runtime.checkpoint_search import NoGoodCheckpoint as NoGoodCheckpoint
 from muster.runtime.manifest import Manifest
 from muster.runtime.phases import phase
 
 ALONE: Final = "checkpoints"  # the folder outside Muster, in the working directory
 KEEP_ALONE: Final = 3
-COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 _SAVING: Final = re.compile(r"\.saving-(\d+)-.*")
 
 
@@ -71,7 +72,7 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
         )
     with phase("saving"), _saving(parent, number) as folder:
         yield folder
-        found = manifest.seal(folder, number, next_serial(parent), time.time())
+        found = manifest.seal(folder, number, next_serial(parent), time.time(), rank_info.attempt())
         final = commit(parent, folder, number)
     seconds = time.monotonic() - started
     reporter.document(
@@ -83,17 +84,23 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
 def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) -> Path | None:
     """The newest checkpoint whose files are all as they were saved, or None. Damaged ones are skipped, with a warning.
 
-    Reads every byte of it; `checksums=False` checks the sizes only.
+    Reads every byte of it; `checksums=False` checks the sizes only. If the run has saved checkpoints, it waits for a
+    folder that can't be read, and raises NoGoodCheckpoint if none of them is good.
     """
-    for candidate in sorted(candidates(_parent(dir)), key=lambda each: each.manifest is not None):
+    parent = _parent(dir)
+    search = Search(str(parent))
+    found = search.wait_for(lambda: [each for each in candidates(parent) if not each.manifest or counts(each.manifest)])
+    for candidate in sorted(found, key=lambda each: each.manifest is not None):
+        search.saw(candidate.path.name)
         what = candidate.damage
         if candidate.manifest is not None:
             what = manifest.damage(candidate.path, candidate.manifest, checksums)
         if what is None:
+            assert candidate.manifest is not None
+            search.use(str(candidate.path), candidate.manifest.step)
             return candidate.path
-        text = f"checkpoint {candidate.path} is damaged and is not used: {what}"
-        rank_info.warn(f"{text}.")
-        reporter.note(text)
+        search.skip(str(candidate.path), what)
+    search.use_none()
     return None
 
 

@@ -23,20 +23,21 @@ class Manifest:
     serial: int
     time: float
     files: dict[str, tuple[int, int]]  # name relative to the folder: size in bytes, CRC-32
+    attempt: int = 0  # that saved it; 0: a version before this field
 
     @property
     def total(self) -> int:
         return sum(size for size, _ in self.files.values())
 
 
-def seal(folder: Path, step: int, serial: int, time: float) -> Manifest:
+def seal(folder: Path, step: int, serial: int, time: float, attempt: int = 0) -> Manifest:
     """Flushes every file to disk, then writes the manifest, then flushes that."""
     if (folder / MANIFEST).exists():
         raise ValueError(f"checkpoint of step {step}: {MANIFEST} is Muster's own file. Save yours under another name.")
     names, folders = _contents(folder, step)
     with ThreadPoolExecutor(_THREADS) as pool:
         sums = list(pool.map(lambda name: _flushed_checksum(folder / name), names))
-    manifest = Manifest(step, serial, time, dict(zip(names, sums, strict=True)))
+    manifest = Manifest(step, serial, time, dict(zip(names, sums, strict=True)), attempt)
     with (folder / MANIFEST).open("xb") as file:
         file.write(encode(manifest))
         file.flush()
@@ -58,7 +59,8 @@ def load(folder: Path) -> Manifest:
 def encode(manifest: Manifest) -> bytes:
     """The content of a checkpoint's manifest file."""
     files = {name: {"bytes": size, "crc32": crc} for name, (size, crc) in manifest.files.items()}
-    raw = {"step": manifest.step, "serial": manifest.serial, "time": manifest.time, "files": files}
+    raw: dict[str, Any] = {"step": manifest.step, "serial": manifest.serial, "time": manifest.time}
+    raw |= {"attempt": manifest.attempt, "files": files}
     return json.dumps(raw, indent=1).encode()
 
 
@@ -67,7 +69,7 @@ def decode(data: bytes) -> Manifest:
     try:
         raw: Any = json.loads(data.decode())
         files = {str(name): (int(entry["bytes"]), int(entry["crc32"])) for name, entry in raw["files"].items()}
-        return Manifest(int(raw["step"]), int(raw["serial"]), float(raw["time"]), files)
+        return Manifest(int(raw["step"]), int(raw["serial"]), float(raw["time"]), files, int(raw.get("attempt", 0)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its {MANIFEST} cannot be read: {error!r}") from error
 

@@ -26,6 +26,7 @@ LAUNCHER_LOST: Final = "launcher_lost"
 NOT_ISOLATED: Final = "not_isolated"
 NODE_LOST: Final = "node_lost"
 NODE_CHECK_FAILED: Final = "node_check_failed"
+NO_GOOD_CHECKPOINT: Final = "no_good_checkpoint"
 MAX_DURATION: Final = "max_duration"
 REASONS: Final = (
     COMPLETED,
@@ -44,6 +45,7 @@ REASONS: Final = (
     NOT_ISOLATED,
     NODE_LOST,
     NODE_CHECK_FAILED,
+    NO_GOOD_CHECKPOINT,
     MAX_DURATION,
 )
 
@@ -53,6 +55,8 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 
 # A shell exits with 128 + N when its command was ended by signal N.
 _SHELL_SIGNALS: Final = {128 + number for number in (4, 6, 7, 8, 9, 11, 15)}
+# The last line of a traceback, or what `python -m muster.train` prints in its place.
+_NO_CHECKPOINT: Final = re.compile(r"^(?:muster: (?:rank \d+: )?|muster\.[\w.]+\.)NoGoodCheckpoint: (.*)$", re.M)
 _SHELL_LINE: Final = re.compile(r"^(?:\S*/)?(?:ba|da)?sh: .*$", re.MULTILINE)
 
 
@@ -81,6 +85,8 @@ def classify_exit(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -
     last = excerpt(tail) or "it printed nothing"
     if missing_memory := shortage(last):
         return Cause(DEVICE_OUT_OF_MEMORY, f"rank {ended.rank} {missing_memory}\n{last}")
+    if found := _NO_CHECKPOINT.search(last):
+        return Cause(NO_GOOD_CHECKPOINT, found[1])
     return Cause(USER_ERROR, f"rank {ended.rank} ended with exit code {code}\n{last}")
 
 

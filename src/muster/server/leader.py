@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from muster.control.forecaster import Forecaster
 from muster.control.goodput import GoodputLedger
 from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
+from muster.control.ingest_run import reported_step
 from muster.control.loop import Controller
 from muster.control.metric_tap import MetricTap
 from muster.control.outbox import Outbox
@@ -80,7 +82,9 @@ class Leader:
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
-        self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
+        self.controller = Controller(
+            self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store)
+        )
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
         self.track = open_tracking(
             store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of, remove_folder

@@ -116,7 +116,11 @@ def resources_view(resources: Resources) -> ResourcesView:
 
 
 def node_view(
-    node: Node, engine: str = "", jobs: Iterable[str] | None = None, used: Resources | None = None
+    node: Node,
+    engine: str = "",
+    jobs: Iterable[str] | None = None,
+    used: Resources | None = None,
+    failures: int = 0,
 ) -> NodeView:
     """`jobs`, `used`: for a machine, on which the engine places workers. `used` includes all users, if it is known."""
     return {
@@ -131,6 +135,7 @@ def node_view(
         "free": resources_view(node.free if node.role != "machine" else _left(node.total, used)),
         "used": resources_view(used) if used is not None else None,
         "jobs": sorted(node.jobs if jobs is None else jobs),
+        "failures": failures,
     }
 
 

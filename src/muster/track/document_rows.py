@@ -34,6 +34,8 @@ _PROBLEMS_MAX: Final = 50  # per run
 _STEP_MAX: Final = 2**63
 _MEDIA: Final = ("histogram", "image", "table", "text", "audio", "video", "html", "file")
 _NAME_MAX: Final = 500  # characters in the name of a medium or data set
+_SKIPPED_MAX: Final = 20  # damaged checkpoints of one report
+_TEXT_MAX: Final = 1000  # characters of a note on a checkpoint
 
 
 def read_documents(
@@ -70,6 +72,7 @@ class DocumentRows:
     params: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by rank
     tags: dict[int, dict[str, str | None]] = field(default_factory=lambda: defaultdict(dict))
     notes: list[tuple[int, float, str]] = field(default_factory=list)
+    system_notes: list[tuple[int, float, str]] = field(default_factory=list)
     links: list[Row] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)  # references that its parameters name as its start
     checkpoints: list[Row] = field(default_factory=list)
@@ -90,6 +93,8 @@ class DocumentRows:
                 tags_record(run.id, self.tags[rank], actor=run.user, now=now, attempt=self.attempt)(connection)
             for rank, time, text in self.notes:
                 add_rank_note(connection, run, self.attempt, rank, time, text)
+            for rank, time, text in self.system_notes:
+                add_rank_note(connection, run, self.attempt, rank, time, text, system=True)
             role = "evaluates" if run.kind == "eval" else "starts_from"
             add(connection, tables.links, [link_row(source, f"run:{run.id}", role, now) for source in self.sources])
             put(connection, tables.links, self.links, only=["doc"])
@@ -162,6 +167,20 @@ def _note(documents: DocumentRows, rank: int, doc: Doc) -> None:
         documents.notes.append((rank, float(doc["time"]), text))
 
 
+def _restore(documents: DocumentRows, rank: int, doc: Doc) -> None:
+    step = doc.get("step")
+    instead = f"It goes on from step {step:,}." if isinstance(step, int) else "No other one is good."
+    for each in doc["skipped"][:_SKIPPED_MAX]:
+        text = f"Checkpoint {each['path']} is damaged and is not used: {each['what']}."
+        documents.system_notes.append((rank, float(doc["time"]), f"{text[:_TEXT_MAX]} {instead}"))
+
+
+def _waiting(documents: DocumentRows, rank: int, doc: Doc) -> None:
+    text = str(doc.get("note") or doc.get("text") or "")[:_TEXT_MAX]
+    if text:
+        documents.system_notes.append((rank, float(doc["time"]), f"{text[0].upper()}{text[1:]}."))
+
+
 def _data(documents: DocumentRows, rank: int, doc: Doc) -> None:
     name = str(doc["name"])
     if not name or len(name) > _NAME_MAX:
@@ -180,7 +199,9 @@ def _data(documents: DocumentRows, rank: int, doc: Doc) -> None:
 
 def _checkpoint(documents: DocumentRows, rank: int, doc: Doc) -> None:
     step = _step(doc)
-    about = {key: doc[key] for key in ("world", "layout", "format", "files", "load") if doc.get(key) is not None}
+    about = {
+        key: doc[key] for key in ("world", "layout", "format", "files", "load", "seconds") if doc.get(key) is not None
+    }
     row = {"run": documents.run, "step": step, "attempt": documents.attempt, "path": str(doc.get("path", "")),
            "bytes": _size(doc), "time": float(doc["time"]), "doc": dumps(about)}  # fmt: skip
     documents.checkpoints.append(row)
@@ -232,6 +253,8 @@ _READERS: Final = {
     "params": _params,
     "tags": _tags,
     "note": _note,
+    "restore": _restore,
+    "waiting": _waiting,
     "data": _data,
     "checkpoint": _checkpoint,
     "media": _media,

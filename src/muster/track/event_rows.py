@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Table, bindparam, select, update
 
 from muster.api.words import FINAL
 from muster.core.attempt_events import AttemptEnded, AttemptPlanned, AttemptRunning
+from muster.core.entities.node_record import NodeCharged
 from muster.core.event import SYSTEM, Event
 from muster.core.job_events import (
     JobEnd,
@@ -33,6 +34,8 @@ from muster.track.submitted import SubmittedJobs
 from muster.track.values import PURGED, pairs
 
 _SHOWN: Final = 8  # nodes that a logbook note names
+_EACH: Final = 20  # attempts whose starts and preemptions are all noted; after them one
+_ONE_IN: Final = 100
 
 
 class EventRows:
@@ -91,6 +94,8 @@ class EventRows:
         if attempt is None or attempt.running_at != event.time:  # a late report, which is ignored
             return
         nodes, start = [worker.node for worker in attempt.workers], attempt.from_step
+        if not _noted(event.attempt):
+            return
         text = f"Attempt {event.attempt} runs on {_some(nodes)}{f', from step {start:,}' if start is not None else ''}."
         self._note(event, "start", text, {"attempt": event.attempt, "nodes": nodes, "from_step": start})
 
@@ -101,14 +106,26 @@ class EventRows:
         message = data.reason.message
         who = "" if event.actor == SYSTEM else f" by {event.actor}"
         if data.then == "queued":
-            self._note(event, "preemption", f"Asked to make room{who}: {message}.", data.to_doc())
+            if _noted(event.attempt):
+                self._note(event, "preemption", f"Asked to make room{who}: {message}.", data.to_doc())
         else:
             self._note(event, "stop", f"Asked to stop{who}: {message}.", data.to_doc())
 
     def requeued(self, event: Event, data: JobRequeued) -> None:
         self.touched(event, data)
+        if data.charge == "preempted" and not _noted(event.attempt):
+            return
         text = f"Attempt {event.attempt} ended: {data.reason.message}. It starts again."
+        if data.charge == "preempted" and event.attempt > _EACH:
+            text += f" Of preemptions, one attempt in {_ONE_IN} is noted by now."
         self._note(event, "restart", text, data.to_doc())
+
+    def charged(self, event: Event, data: NodeCharged) -> None:
+        text = (
+            f"The error of attempt {data.failed} is charged to node {data.name}: attempt {event.attempt} went on "
+            "without that node. The job gets the restart back."
+        )
+        self._note(event, "system", text, data.to_doc())
 
     def ended(self, event: Event, data: JobEnd) -> None:
         phase, reason = data.PHASE, data.reason
@@ -148,6 +165,11 @@ class EventRows:
             "outcome": attempt.outcome, "reason": attempt.reason.to_dict() if attempt.reason else None,
             "from_step": attempt.from_step, "pool": attempt.pool, "exits": exits or None,
         })  # fmt: skip
+
+
+def _noted(attempt: int) -> bool:
+    """Whether starts and preemptions of this attempt are noted: a thousand preemptions are not a thousand notes."""
+    return attempt <= _EACH or attempt % _ONE_IN == 0
 
 
 def _write_runs(connection: Connection, jobs: Sequence[Doc], resumed: Collection[str]) -> None:
@@ -222,6 +244,7 @@ _HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] =
     AttemptEnded: EventRows.touched,
     JobStopping: EventRows.stopping,
     JobRequeued: EventRows.requeued,
+    NodeCharged: EventRows.charged,
     JobSucceeded: EventRows.ended,
     JobFailed: EventRows.ended,
     JobStopped: EventRows.ended,

@@ -7,7 +7,8 @@ TrainError                  what happened, with the numbers, and what to do
 │   ├── CheckpointFull      no room for it
 │   ├── CheckpointDamaged   files that are not as they were saved
 │   ├── CheckpointMismatch  a checkpoint of another model or of another data order
-│   └── CheckpointHeld      another run writes to the same store
+│   ├── CheckpointHeld      another run writes to the same store
+│   └── NoGoodCheckpoint    the run has saved checkpoints, and none of them can be loaded
 ├── ModelFileError          a file or folder with a model's weights that is damaged or of a kind not known here
 ├── Diverged                a guard stopped the run: NaN, an exploding gradient or a loss spike
 └── ReplicasDiffer          data-parallel replicas whose weights are not the same
@@ -70,6 +71,10 @@ class CheckpointMismatch(CheckpointError):
 
 class CheckpointHeld(CheckpointError):
     """Another run writes to the same store."""
+
+
+class NoGoodCheckpoint(CheckpointError):
+    """The run has saved checkpoints, and none of them can be loaded."""
 
 
 class ModelFileError(TrainError):

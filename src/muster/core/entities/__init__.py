@@ -12,6 +12,7 @@ from muster.core.entities.account import ACCOUNTS
 from muster.core.entities.base import EntityType
 from muster.core.entities.ledger import LEDGERS
 from muster.core.entities.node import ENGINE, NODES, Node
+from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.entities.pool import POOLS, Pool
 from muster.core.entities.project import PROJECTS, Project, at_least, lower
 from muster.core.entities.queue import QUEUES, Queue
@@ -24,5 +25,5 @@ __all__ = [
 ]  # fmt: skip
 
 ENTITIES: Final[dict[str, EntityType[Any]]] = {
-    one.kind: one for one in (PROJECTS, QUEUES, POOLS, NODES, TOKENS, RULES, ACCOUNTS, LEDGERS)
+    one.kind: one for one in (PROJECTS, QUEUES, POOLS, NODES, TOKENS, RULES, ACCOUNTS, LEDGERS, NODE_RECORDS)
 }

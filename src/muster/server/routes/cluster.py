@@ -12,6 +12,7 @@ from muster.api.cluster import NodeList, NodeView, QueueList, QueueView
 from muster.api.jobs import JobLine
 from muster.core.entities import Health, Queue
 from muster.core.entities.node import NodeHealth
+from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.entities.queue import QueueSet
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import Event
@@ -128,7 +129,12 @@ def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller
 
 def _nodes(leader: Leader, state: State) -> list[NodeView]:
     engines = {pool.name: pool.engine for pool in state.pools.values()}
-    views = [node_view(node, engines.get(node.pool, "")) for node in state.nodes.values() if node.role == "node"]
+    failures = {name: record.count for name, record in NODE_RECORDS.all(state).items()}
+    views = [
+        node_view(node, engines.get(node.pool, ""), failures=failures.get(node.name, 0))
+        for node in state.nodes.values()
+        if node.role == "node"
+    ]
     if not state.machines:
         return views
     jobs: dict[str, list[str]] = {}
@@ -138,7 +144,8 @@ def _nodes(leader: Leader, state: State) -> list[NodeView]:
             jobs.setdefault(at, []).append(job_id)
     for node in state.machines.values():
         engine = leader.engine.engine_of(node.name) or engines.get(node.pool, "")
-        views.append(node_view(node, engine, jobs.get(node.name, ()), leader.engine.used(node.name)))
+        used, failed = leader.engine.used(node.name), failures.get(node.name, 0)
+        views.append(node_view(node, engine, jobs.get(node.name, ()), used, failed))
     return views
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from fastapi import Header, Query, Response
@@ -99,6 +99,18 @@ class StopBody(BaseModel):
 
     grace: float | None = Field(None, ge=0, le=86_400, description="seconds; the job's own when null")
     force: bool = Field(False, description="kill it now")
+
+
+class ResumeBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    checkpoint: int | None = Field(None, ge=0, lt=2**63, description="step of the checkpoint to go on from")
+    from_scratch: bool = Field(False, description="begin again: the checkpoints so far are not used")
+
+    def start(self) -> int | Literal["scratch"] | None:
+        if self.from_scratch and self.checkpoint is not None:
+            raise Invalid("Both a checkpoint and from_scratch are given.", "Give one of them.")
+        return "scratch" if self.from_scratch else self.checkpoint
 
 
 @router.post("/jobs", status_code=201, openapi_extra=needs("member"))
@@ -248,13 +260,14 @@ def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> JobVi
 
 
 @router.post("/jobs/{ref}/resume", openapi_extra=needs("member"))
-def resume_job(ref: Ref, leader: Leading, caller: Caller) -> JobView:
+def resume_job(ref: Ref, leader: Leading, caller: Caller, body: ResumeBody | None = None) -> JobView:
     """Queues a stopped or failed job again, as the same run. Of an array, all tasks that did not succeed."""
+    start = body.start() if body is not None else None
     job = find_job(leader, caller, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
     now, site = leader.clock.now(), leader.site(caller, trusted=False)  # the proposal decides whether it is
-    leader.propose(resume(leader.store, job.id, caller.user, now, leader.local, caller.superuser, **site))
+    leader.propose(resume(leader.store, job.id, caller.user, now, leader.local, caller.superuser, start, **site))
     return view_of(leader, caller, job.id)
 
 

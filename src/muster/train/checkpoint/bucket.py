@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from muster.object_store import ObjectStoreError, object_store_errors, open_object_store
 from muster.runtime import manifest
-from muster.runtime.checkpoints import COMMITTED
+from muster.runtime.checkpoint_search import COMMITTED
 from muster.train.checkpoint.owner import Hold, LeaseHold, Seen, Tag
 from muster.train.checkpoint.store import BLOCK, Committed, checksum
 from muster.train.errors import CheckpointDamaged, CheckpointError

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muster.runtime import manifest
+from muster.runtime import manifest, rank_info
 from muster.runtime.manifest import Manifest
 from muster.train.checkpoint import plain, retention
 from muster.train.checkpoint.gang import SaveGroup
@@ -100,7 +100,8 @@ def _commit(
     files = [*written, _put(store, folder, INDEX, memoryview(draft.plan.index))]
     files.append(_put(store, folder, SHARED, memoryview(common)))
     serial = 1 + max((each.manifest.serial for each in store.committed() if each.manifest), default=0)
-    found = Manifest(draft.step, serial, time.time(), {name: (size, crc) for name, size, crc in sorted(files)})
+    sizes = {name: (size, crc) for name, size, crc in sorted(files)}
+    found = Manifest(draft.step, serial, time.time(), sizes, rank_info.attempt())
     if hold is not None:
         hold.check()
     return store.commit(folder, draft.step, manifest.encode(found)), found.total

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from muster.runtime import rank_info, reporter
+from muster.runtime.checkpoint_search import Search, counts
 from muster.runtime.manifest import MANIFEST, Manifest
 from muster.train.checkpoint import index, plain
 from muster.train.checkpoint.bucket import open_bucket
@@ -17,7 +17,7 @@ from muster.train.checkpoint.gang import SaveGroup, shared_gang
 from muster.train.checkpoint.index import INDEX, Index
 from muster.train.checkpoint.reader import Reader
 from muster.train.checkpoint.store import BLOCK, Committed, Local, Store, checksum
-from muster.train.errors import CheckpointDamaged
+from muster.train.errors import CheckpointDamaged, CheckpointError, NoGoodCheckpoint
 
 SHARED: Final = "shared.pt"
 THREADS: Final = 4
@@ -77,7 +77,8 @@ def open_store(where: str | Path) -> Store:
 
 
 def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
-    for candidate in gang.lead(lambda: _with_manifest(store.committed(), store.where)):
+    search = search_in(store)
+    for candidate in gang.lead(lambda: _with_manifest(search.wait_for(lambda: _counting(store)), search)):
         assert candidate.manifest is not None
         path = f"{store.where}/{candidate.folder}"
         what = gang.lead(lambda each=candidate: wrong_sizes(store, each))  # type: ignore[misc]
@@ -86,10 +87,22 @@ def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
             found = gang.gather(lambda each=candidate, names=mine: _wrong_bytes(store, each, names))  # type: ignore[misc]
             what = next((each for each in found if each), None)
         if what is None:
+            if gang.rank == 0:
+                search.use(path, candidate.manifest.step)
             return Found(candidate.manifest.step, path, candidate.folder, candidate.manifest, store, gang)
         if gang.rank == 0:
-            _report_damage(path, what)
+            search.skip(path, what)
+    gang.lead(search.use_none)
     return None
+
+
+def search_in(store: Store) -> Search:
+    return Search(store.where, NoGoodCheckpoint, (OSError, CheckpointError))
+
+
+def wait_for(store: Store) -> None:
+    """Returns when the store can be read, if the run has saved a checkpoint there. Raises NoGoodCheckpoint."""
+    search_in(store).wait_for(lambda: _counting(store))
 
 
 def wrong_sizes(store: Store, candidate: Committed) -> str | None:
@@ -107,18 +120,17 @@ def extra_name(rank: int) -> str:
     return f"rank-{rank:05d}.pt"
 
 
-def _with_manifest(found: Sequence[Committed], where: str) -> list[Committed]:
+def _counting(store: Store) -> list[Committed]:
+    return [each for each in store.committed() if each.manifest is None or counts(each.manifest)]
+
+
+def _with_manifest(found: Sequence[Committed], search: Search) -> list[Committed]:
     """Checkpoints with a manifest. The others are only logged."""
     for each in found:
+        search.saw(each.folder)
         if each.manifest is None:
-            _report_damage(f"{where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
+            search.skip(f"{search.where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
     return [each for each in found if each.manifest is not None]
-
-
-def _report_damage(path: str, what: str) -> None:
-    text = f"checkpoint {path} is damaged and is not used: {what}"
-    rank_info.warn(f"{text}.")
-    reporter.note(text)
 
 
 def _share(manifest: Manifest, gang: SaveGroup) -> list[str]:

@@ -85,6 +85,7 @@ class Saver:
 
         def take() -> None:
             assert hold is not None
+            load.wait_for(store)  # before anything is created there
             hold.take()
             store.clean()
 
