@@ -152,6 +152,16 @@ def test_a_process_whose_handler_is_not_ours_gets_no_signal(shop: LauncherFixtur
     assert "disturbed" not in shop.server.log()
 
 
+def test_nccls_flight_record_is_kept_with_the_run(shop: LauncherFixture) -> None:
+    envs = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(shop.root / "trace_")}
+    (shop.root / "trace_1").write_bytes(b"record of rank 1")
+    folder, launcher = start(shop, f"exec {PYTHON} train.py", nproc=2, envs=envs)
+    take(shop, folder, launcher, 5, 2)
+    (found,) = wait_for(lambda: shop.server.documents("artifact", 0), "the record")
+    assert (found["path"], found["rank"]) == ("stacks/trace_1", 1)
+    assert shop.server.blobs[found["digest"]] == b"record of rank 1"
+
+
 def test_the_hook_runs_the_sitecustomize_that_it_stands_before(tmp_path: Path) -> None:
     pkg, own, rank = (tmp_path / name for name in ("pkg", "own", "rank"))
     for folder in (pkg, own, rank):

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from muster import wire
 from muster.runtime import processes, stacks
+from muster.runtime.flight_record import keep_flight_record
 from muster.runtime.folder import Folder
 from muster.runtime.ranks import Rank
 from muster.runtime.sandbox import Sandbox
@@ -40,6 +41,7 @@ class StackTaker:
         self._launch, self._folder, self._sandbox, self._tell = launch, folder, sandbox, tell
         self._next: tuple[int, list[Rank]] | None = None
         self._busy = False
+        self._pid = 0  # of the process
         self._lock = threading.Lock()
 
     def take(self, order: int, ranks: list[Rank]) -> None:
@@ -49,6 +51,11 @@ class StackTaker:
             if not self._busy:
                 self._busy = True
                 threading.Thread(target=self._run, name="stacks", daemon=True).start()
+
+    def processes(self) -> list[int]:
+        """Those that take stacks now. Their memory is not the ranks'."""
+        pid = self._pid
+        return [pid, *processes.descendants(pid)] if pid else []
 
     def _run(self) -> None:
         while True:
@@ -118,11 +125,13 @@ class StackTaker:
         )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
+        self._pid = process.pid
         try:
             with process.stdin:
                 process.stdin.write(json.dumps(given).encode())
             yield process.stdout.fileno()
         finally:
+            self._pid = 0
             process.stdout.close()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, 9)
@@ -161,6 +170,7 @@ def _collect(ranks: list[tuple[int, int, Path]], spy: str) -> None:
         with written:
             while line:
                 line = line[os.write(1, line) :]
+        keep_flight_record(pid, rank, folder)
 
     threads = [threading.Thread(target=run, args=one, daemon=True) for one in ranks]
     for thread in threads:

@@ -189,7 +189,8 @@ class Supervisor:
             self._ending = ending
 
     def _watch_memory(self, now: float) -> None:
-        used = processes.private_memory(processes.descendants(os.getpid()))
+        own = set(processes.descendants(os.getpid())) - set(self._stacks.processes())
+        used = processes.private_memory(own)
         self._peak = max(self._peak, used)
         limit = self._launch.memory
         if limit is not None and used > limit and not self._ending:
