@@ -163,6 +163,19 @@ class ClusterContract:
         (folder / "go").touch()
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
 
+    def test_the_stacks_of_the_ranks_of_each_worker(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        (folder / "waits.py").write_text(WAITS)
+        run = f"exec {shlex.quote(sys.executable)} waits.py"
+        job = server.submit(run, workdir=str(folder), pool=rig.pool, num_nodes=2, nproc=1, resources=WHOLE)["id"]
+        until(lambda: (folder / "in-1").exists() and (folder / "in-0").exists(), "both ranks")
+        until(lambda: server.job(job)["phase"] == "running", "the job")
+        with Client(server.url, token=server.token) as client:
+            view = client.job(job).stacks()
+            texts = [one["text"] for one in view["groups"]]
+            assert texts == ["rank 0 in exchange at waits.py:3", "rank 1 in load at waits.py:5"], view
+            client.stop(job, force=True)
+        assert server.wait(job)["phase"] == "stopped", server.output(job)
+
     def test_a_node_without_the_jobs_folder_runs_its_snapshot(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         code = folder / "code"
         (code / "part").mkdir(parents=True)
@@ -299,6 +312,17 @@ class ClusterContract:
 # --- what the ranks run -----------------------------------------------------------------------------------------------
 ODD = 'it\'s "quoted"  $HOME `x` \\ %j *?\n\tsecond line; é 漢字 🙂 #end'
 WHOLE = {"accelerators": "H100:2"}
+# Rank 0 waits in one function, the other ranks in another one.
+WAITS = textwrap.dedent("""
+    import os, time
+    def exchange():
+        time.sleep(1000)
+    def load():
+        time.sleep(1000)
+    rank = os.environ["RANK"]
+    open("in-" + rank, "w").close()
+    exchange() if rank == "0" else load()
+""").strip()
 HELD = textwrap.dedent("""
     import pathlib, time, os
     pathlib.Path("up-" + os.environ["RANK"]).touch()

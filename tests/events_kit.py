@@ -14,6 +14,7 @@ AUDIT_DOC: Final[dict[str, Any]] = {
     "address": "10.0.0.7", "kind": "note.added", "error": "no", "token": "ab12", "since": 1.0,
     "receiver": "hook chat", "exec": "ab" * 16, "worker": 1, "node": "n1", "command": "ls -l", "tty": True, "code": 3,
     "cause": "", "seconds": 1.5, "metric": "loss", "step": 7, "message": "loss is nan",
+    "stacks": 1_700_000_000_000, "ranks": 8,
 }  # fmt: skip
 EVENT_DOC: Final[dict[str, Any]] = {
     **AUDIT_DOC,

@@ -157,6 +157,7 @@ REQUESTS: dict[str, Make] = {
     "POST /v1/jobs/batch": lambda w, who: ("/v1/jobs/batch", {"json": {"jobs": [{"spec": _spec(w)}]}}),
     "POST /v1/jobs/{ref}/stop": sent("/v1/jobs/JOB/stop"),
     "POST /v1/jobs/{ref}/exec": sent("/v1/jobs/JOB/exec", command=["true"]),
+    "GET /v1/jobs/{ref}/stacks/{ident}": plain("/v1/jobs/JOB/stacks/last"),
     "GET /v1/runs/{ref}/metrics/{name}": plain("/v1/runs/RUN/metrics/loss"),
     "GET /v1/runs/{ref}/points/{name}": plain("/v1/runs/RUN/points/loss"),
     "POST /v1/queues": sent("/v1/queues", name="of-alpha", project=PROJECT),

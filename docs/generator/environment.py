@@ -20,6 +20,7 @@ SET: Final = {
     "MUSTER_BELL": "`off`, or how long `muster run` must have watched a job for its end to ring the bell: `10s`",
     "MUSTER_RETRY_FOR": "how long commands wait for a server that does not answer: `60s`, `1h`",
     "MUSTER_SPOT_NOTICE": "a file whose presence means that the machine goes away soon: ranks are asked to save",
+    "MUSTER_PY_SPY": "for launchers: the path of py-spy for `muster stacks`, or `off`",
     "MUSTER_SCRATCH": "for launchers on a cluster's nodes: a local folder of the node",
 }
 # Names that Muster gives to the processes of a job.

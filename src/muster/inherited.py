@@ -27,7 +27,8 @@ _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_prox
 _CREDENTIAL: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|AUTH|JWT|_KEY\b", re.I)
 # Variables that a launcher itself reads. Ranks get Muster's variables only from the launch.
 _LAUNCHERS: Final = (
-    "MUSTER_HOME", "MUSTER_IMAGE", "MUSTER_FAULT_LAUNCHER", "MUSTER_NODE", "MUSTER_SCRATCH", "MUSTER_SPOT_NOTICE",
+    "MUSTER_HOME", "MUSTER_IMAGE", "MUSTER_FAULT_LAUNCHER", "MUSTER_NODE", "MUSTER_PY_SPY", "MUSTER_SCRATCH",
+    "MUSTER_SPOT_NOTICE",
 )  # fmt: skip
 
 

@@ -13,12 +13,14 @@ A worker's folder, created by the engine and owned by one launcher:
     command.json    the last command that was executed
     done            the server has everything: the folder may be removed
     launcher.log    the launcher's own log
-    pkg/muster      a link to this package and nothing else, for the ranks' PYTHONPATH
+    pkg/muster      a link to this package, for the ranks' PYTHONPATH
+    pkg/sitecustomize.py  a link to muster/runtime/rank_site.py
     code            the job's code, if its `workdir` does not exist here: the ranks start in it
     reserve         reserved space, so that the end can be written on a full disk
     rank-N/spool.K  segments of the rank's reports, numbered from 0, records as below; N is the global rank
     rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
     rank-N/host/spool.K  segments of the launcher's own reports on the rank: hardware and environment
+    rank-N/stacks   the stacks of its Python processes, appended when the launcher asks for them
     rank-N/files    files that the rank handed over, each with a note on what it is; removed when the server has them
     rank-N/own      holds the rank's spool and files instead, if ranks are isolated from their launcher
     home, tmp, work the home, temporary folder and code folder of such ranks
@@ -44,6 +46,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     environment  python, packages, image?, driver?, devices, host, env, seeds
     phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
                  rank's previous phase document, the rest being of the phase that it names
+    stacks       id, order, world, problem, processes: on a host stream only; see `muster.runtime.stacks`
 
 `id` makes a repeated delivery harmless.
 """
@@ -95,6 +98,7 @@ CHECKPOINT_WAIT: Final = "MUSTER_CHECKPOINT_WAIT"
 MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's reports: see runtime/mirrors.py
 EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
+PY_SPY: Final = "MUSTER_PY_SPY"  # for launchers: the path of py-spy, or "off"
 SCRATCH: Final = "MUSTER_SCRATCH"  # for launchers, not ranks: a local folder of the node that they share
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
@@ -132,6 +136,7 @@ DocType = Literal[
     "artifact",
     "environment",
     "phase",
+    "stacks",
 ]
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Commands to a launcher: stop with grace, kill, save, stacks; the time limit; a machine that shuts down."""
+"""Commands to a launcher: stop with grace, kill, save; the time limit; a machine that shuts down."""
 
 from __future__ import annotations
 
@@ -123,14 +123,6 @@ def test_commands_in_replies_are_obeyed_once_and_acknowledged(shop: LauncherFixt
     assert launcher.wait(PATIENCE) == 0
     assert shop.ended(folder).reason == "user_stop"
     assert shop.server.log() == "up\nsave\nsave\nleaving\n"
-
-
-def test_stacks_are_written_into_the_ranks_log(shop: LauncherFixture) -> None:
-    folder, launcher = start(shop, "echo up; sleep 612 & wait")
-    order(folder, launcher.pid, wire.Command(1, "stacks"))
-    wait_for(lambda: "sleep 612" in shop.server.log())
-    wait_for(lambda: "[muster]   thread" in shop.server.log())
-    assert "S (sleeping)" in shop.server.log()
 
 
 def test_the_time_limit_stops_like_a_command(shop: LauncherFixture) -> None:

@@ -39,6 +39,7 @@ QUIET = {
     "POST /v1/jobs/{ref}/exec/{ident}/input": "bytes of a session whose opening left the event",
     "POST /v1/ingest/exec/{ident}/output": "bytes of a session whose opening left the event",
     "POST /v1/ingest/exec/{ident}/end": "leaves the event of the session's end",
+    "POST /v1/jobs/{ref}/stacks": "leaves an event if the job runs: see tests/stacks",
     "POST /v1/runs/{ref}/import": "the data of an import that POST /v1/runs/import began, with its event",
 }
 

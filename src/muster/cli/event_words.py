@@ -44,6 +44,7 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
         f"ended a command beside worker {data['worker']}: "
         + (f"exit code {data['code']}" if data["code"] is not None else data["cause"])
     ),
+    "stacks.ordered": "asked for the stacks of {ranks} ranks",
     "auth.failed": lambda data: _failed(data),
     "token.created": "made the token {id} of {user}, with the role {role}",
     "token.revoked": "revoked the token {id}",

@@ -40,6 +40,7 @@ VERBS: Final = (
     Verb("why", "muster.cli.status:why", "Say why a job waits, restarted or ended, and what would change it.", _JOBS),
     Verb("logs", "muster.cli.logs:logs", "Print what a job wrote.", _JOBS),
     Verb("exec", "muster.cli.exec_:exec_", "Run a command beside a running job's ranks.", _JOBS),
+    Verb("stacks", "muster.cli.stacks:stacks", "What every rank of a running job is doing, merged.", _JOBS),
     Verb("attach", "muster.cli.exec_:attach", "Open a shell beside a running job's ranks.", _JOBS),
     Verb("cp", "muster.cli.cp:cp", "Copy files to and from a running job.", _JOBS),
     Verb("stop", "muster.cli.jobs:stop", "Stop jobs: they save, then leave.", _JOBS),

@@ -10,7 +10,16 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import httpx
 
-from muster.client import admin_calls, artifact_calls, exec_calls, job_calls, record_calls, run_calls, watch_calls
+from muster.client import (
+    admin_calls,
+    artifact_calls,
+    exec_calls,
+    job_calls,
+    record_calls,
+    run_calls,
+    stack_calls,
+    watch_calls,
+)
 from muster.client.connection import Connection
 from muster.client.http import Blocks, Transport
 from muster.client.job import AsyncJob
@@ -117,6 +126,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     summary = job_calls.summary
     metrics = job_calls.metrics
     exec = exec_calls.exec_
+    stacks = stack_calls.stacks
+    kept_stacks = stack_calls.kept_stacks
 
     # watching
     wait = watch_calls.wait

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from muster.api.words import FINAL
-from muster.client import exec_calls, job_calls, watch_calls
+from muster.client import exec_calls, job_calls, stack_calls, watch_calls
 from muster.client.blocking import blocking, iterating
 from muster.client.connection import Anyone
 from muster.client.stream import LogLine
@@ -15,6 +15,7 @@ from muster.core.reasons import Reason
 
 if TYPE_CHECKING:
     from muster.api.jobs import ArrayView, CheckpointMarkView, JobView, OutputView, ProgressView, ResourcesView, WhyView
+    from muster.api.stacks import StacksView
     from muster.api.words import Kind, Phase
 
 
@@ -180,6 +181,11 @@ async def _exec(
     )
 
 
+async def _stacks(job: JobData, /, *, timeout: float = stack_calls.TIMEOUT, last: bool = False) -> StacksView:
+    """What every rank is doing now; see `Client.stacks`."""
+    return await stack_calls.stacks(job.client, job.id, timeout=timeout, last=last)
+
+
 class Job(JobData):
     """A job of a `Client`."""
 
@@ -192,6 +198,7 @@ class Job(JobData):
     logs = iterating(_logs)
     why = blocking(_why)
     exec = blocking(_exec)
+    stacks = blocking(_stacks)
 
 
 class AsyncJob(JobData):
@@ -206,3 +213,4 @@ class AsyncJob(JobData):
     logs = _logs
     why = _why
     exec = _exec
+    stacks = _stacks

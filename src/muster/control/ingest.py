@@ -22,6 +22,7 @@ from muster.control.metric_tap import MetricTap
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.restores import restore_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
+from muster.control.stack_orders import StackOrders
 from muster.core.attempt_events import CheckpointCommitted
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
@@ -107,10 +108,12 @@ class Ingest:
         late: float = LATE,
         secrets: SecretValues | None = None,
         tap: MetricTap | None = None,
+        stack_orders: StackOrders | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
         self._tap = tap or MetricTap()
+        self._stack_orders = stack_orders or StackOrders(commit, clock.now)
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -132,7 +135,8 @@ class Ingest:
             for piece in batch.pieces:
                 new, found = self._writes(job_id, number, attempt, piece, now)
                 writes += new
-                docs.extend((piece.rank, doc) for doc in found)
+                # Stacks come from the launcher: a rank's program must not replace them.
+                docs.extend((piece.rank, doc) for doc in found if doc["type"] != "stacks" or piece.stream == "host")
             patch = patch_of(
                 attempt.run, attempt.pace, number, writes, docs, lambda unit: self._expected_total(attempt, unit)
             )
@@ -158,7 +162,7 @@ class Ingest:
                 job = state.jobs.get(job_id)
                 told = _worker_news(state, job, number, batch, now)
                 if attempt.job and batch.state == "running":
-                    command = _command(job, number, now)
+                    command = _command(job, number, now) or self._stack_orders.command(job_id, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
                 return Entry([*skipped, *events, *told, *pauses], writes, patches, records=records, origin=origin)
 

@@ -57,6 +57,14 @@ class ExecEnded(Audit):
     seconds: float
 
 
+@payload("stacks.ordered")
+class StacksOrdered(Audit):
+    """The Python stacks of a running job's ranks were asked for, of so many ranks."""
+
+    stacks: int
+    ranks: int
+
+
 @payload("auth.failed")
 class AuthFailed(Audit):
     """Failed sign-ins from an address since a time; `token` is the id of the token, if it is known."""

@@ -70,6 +70,10 @@ class Companion:
         self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say, self.isolated)
         threading.Thread(target=self._run, name="companion", daemon=True).start()
 
+    def document(self, rank: int, doc: dict[str, Any]) -> None:
+        """Writes a document to the stream of a rank."""
+        self._streams[rank].document(doc)
+
     def finish(self) -> None:
         """Called when the ranks have ended: ships the rest, then closes."""
         if self._uploader is not None:

@@ -84,9 +84,7 @@ class Files:
         place = self.reporter.place()
         if place is not None:
             with self._errors_reported(doc):
-                folder, mark = _files_of(place), _mark()
-                (folder / f"{mark}.data").write_bytes(data)
-                _write_note(folder, mark, doc, {})
+                keep_bytes(place, data, doc)
 
     def later(self, work: Callable[[], None]) -> None:
         """Queues work for the thread; the caller does it itself when much is waiting."""
@@ -129,6 +127,13 @@ class Files:
                 work = self._waiting.popleft()
                 self._busy = True
             _do(work)
+
+
+def keep_bytes(place: Path, data: bytes, doc: dict[str, Any]) -> None:
+    """Keeps content for shipping in a rank's folder, named by `doc`. Raises OSError."""
+    folder, mark = _files_of(place), _mark()
+    (folder / f"{mark}.data").write_bytes(data)
+    _write_note(folder, mark, doc, {})
 
 
 def check_path(path: str) -> None:

@@ -73,16 +73,19 @@ class Folder:
         (self.path / "control").write_bytes(bytes(wire.CONTROL_BYTES))
         with (self.path / "control").open("r+b") as file:
             self._control = mmap.mmap(file.fileno(), wire.CONTROL_BYTES)
-        link = self.package_dir / "muster"
-        link.parent.mkdir(exist_ok=True)
-        if not link.is_symlink():
-            link.symlink_to(Path(wire.__file__).resolve().parent)
+        self.package_dir.mkdir(exist_ok=True)
+        package = Path(wire.__file__).resolve().parent
+        for name, target in (("muster", package), ("sitecustomize.py", package / "runtime" / "rank_site.py")):
+            link = self.package_dir / name
+            if not link.is_symlink():
+                link.symlink_to(target)
         (self.path / "control").chmod(0o644)  # ranks with another user read it too
         (self.path / "reserve").write_bytes(bytes(RESERVE_BYTES))
 
     @property
     def package_dir(self) -> Path:
-        """Contains only `muster`, so that the user's environment sees no other package of the platform."""
+        """Contains only `muster` and `sitecustomize.py` (see `rank_site`), so that the user's environment sees no other
+        package of the platform."""
         return self.path / "pkg"
 
     def rank_dir(self, rank: int) -> Path:

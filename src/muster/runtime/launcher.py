@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from muster import wire
 from muster.masking import Masker
@@ -32,6 +32,7 @@ from muster.runtime.ranks import WorkerRanks, environment, gang_environment, mak
 from muster.runtime.sandbox import WORK, Sandbox, SandboxError
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
+from muster.runtime.stacks_host import StackTaker
 from muster.runtime.streams import LogSource, SpoolSource, Stream
 from muster.runtime.supervise import DRAIN, KEEPER_GONE, STRAYS_EVERY, Supervisor
 from muster.runtime.wake_pipe import Commands, WakePipe
@@ -108,7 +109,7 @@ class Launcher:
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
         if not ended:
-            ended = self._supervise(shipper)
+            ended = self._supervise(shipper, companion)
         self._until_gone(self._gang.kill_strays)
         return self._hand_over(ended, shipper, companion)
 
@@ -227,7 +228,11 @@ class Launcher:
                 self._early = wire.WorkerExit("stopped", reason, "stopped before its ranks were started", time.time())
         return self._early is None
 
-    def _supervise(self, shipper: Shipper) -> wire.WorkerExit:
+    def _supervise(self, shipper: Shipper, companion: Companion) -> wire.WorkerExit:
+        def tell(rank: int, doc: dict[str, Any]) -> None:
+            companion.document(rank, doc)
+            shipper.notify()
+
         loop = Supervisor(
             self._launch,
             self._folder,
@@ -238,6 +243,7 @@ class Launcher:
             self._commands,
             self._keeper,
             Execs(self._launch, self._folder, self._secrets, self._sandbox),
+            StackTaker(self._launch, self._folder, self._sandbox, tell),
         )
         try:
             return loop.run()

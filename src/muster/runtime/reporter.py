@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, SupportsIndex
 
 from muster import wire
-from muster.runtime import PROCESS
+from muster.runtime import PROCESS, rank_site
 from muster.runtime.checks import VALUE_MAX, Number, check_keys, check_name, explain, mapping, short, whole
 from muster.runtime.plain import plain
 from muster.runtime.rank_info import warn
@@ -256,6 +256,7 @@ class Reporter:
             self._off = True
             warn(f"reports are not recorded: {self._folder} cannot be used: {error}.")
             return
+        rank_site.register()  # a program with a `sitecustomize` of its own has no handler yet
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.flush)
         writer.append(wire.doc_record({"type": "started", "time": time.time(), "pid": os.getpid()}))

@@ -65,7 +65,7 @@ class Shipper:
         self._done_look = DONE_LOOK
         self._end_told = False
         self._last = False  # nothing is left to send after the current batch
-        self._seen = 0
+        self._seen: dict[wire.CommandKind, int] = {}  # each kind has its own: a stop may be older than other commands
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="shipper", daemon=True).start()
@@ -129,7 +129,8 @@ class Shipper:
 
     def _post(self, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
         state: wire.WorkerState = "ended" if ended else "running"
-        batch = wire.Batch(self._worker, state, ended, tuple(pieces), self._seen, self._last, self._node)
+        seen = max(self._seen.values(), default=0)
+        batch = wire.Batch(self._worker, state, ended, tuple(pieces), seen, self._last, self._node)
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())
         if status == 200:
             self._accept(wire.Reply.from_json(body), pieces, ended)
@@ -148,9 +149,9 @@ class Shipper:
         for key, offset in reply.acked.items():
             if stream := by_key.get(key):
                 stream.settle(offset)
-        if reply.command and reply.command.id > self._seen:
-            self._seen = reply.command.id
-            self._on_command(reply.command)
+        if (command := reply.command) and command.id > self._seen.get(command.kind, 0):
+            self._seen[command.kind] = command.id
+            self._on_command(command)
         for ident in reply.execs:
             self._on_exec(ident)
         if ended and reply.done and self._last:

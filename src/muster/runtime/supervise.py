@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from muster import wire
-from muster.runtime import processes, stacks, verdict
+from muster.runtime import processes, verdict
 from muster.runtime.ending import Ending, failing, forcing, stopping
 from muster.runtime.exec_start import Execs
 from muster.runtime.folder import Folder
@@ -18,6 +18,7 @@ from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
 from muster.runtime.ranks import Rank, WorkerRanks
 from muster.runtime.ship import Shipper
+from muster.runtime.stacks_host import StackTaker
 from muster.runtime.wake_pipe import Commands, WakePipe
 
 READ_BYTES: Final = 256 << 10  # per rank before the others have their turn
@@ -44,6 +45,7 @@ class Supervisor:
         commands: Commands,
         keeper: Keeper,
         execs: Execs,
+        stacks: StackTaker,
     ) -> None:
         self._launch = launch
         self._folder = folder
@@ -54,6 +56,7 @@ class Supervisor:
         self._commands = commands
         self._keeper = keeper
         self._execs = execs
+        self._stacks = stacks
         self._pipes = 0  # number of open pipes
         self._selector = selectors.DefaultSelector()
         self._ending: Ending | None = None
@@ -158,7 +161,7 @@ class Supervisor:
                 case "save":
                     self._folder.ask_save()
                 case "stacks":
-                    self._show_stacks()
+                    self._stacks.take(command.id, list(self._gang.ranks))
         for ident in self._commands.take_execs():
             self._execs.start(ident)
         # After the commands, because they have a better reason.
@@ -185,14 +188,9 @@ class Supervisor:
         else:
             self._ending = ending
 
-    def _show_stacks(self) -> None:
-        for rank in self._gang.alive():
-            for line in stacks.describe(rank.pid):
-                self._outputs[rank.rank].say(line)
-        self._shipper.notify()
-
     def _watch_memory(self, now: float) -> None:
-        used = processes.private_memory(processes.descendants(os.getpid()))
+        own = set(processes.descendants(os.getpid())) - set(self._stacks.processes())
+        used = processes.private_memory(own)
         self._peak = max(self._peak, used)
         limit = self._launch.memory
         if limit is not None and used > limit and not self._ending:

@@ -28,6 +28,7 @@ from muster.control.quota import UNLIMITED, Quota
 from muster.control.rollup_writer import RollupWriter
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
+from muster.control.stack_orders import StackOrders
 from muster.control.submit import peek
 from muster.core.entities import reserved
 from muster.core.errors import ConfigError, MusterError
@@ -92,6 +93,7 @@ class Leader:
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.tap = MetricTap()
+        self.stack_orders = StackOrders(self.commit, self.clock.now)
         self.ingest = Ingest(
             store,
             self.commit,
@@ -102,6 +104,7 @@ class Leader:
             late,
             self.secret_values,
             self.tap,
+            self.stack_orders,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)

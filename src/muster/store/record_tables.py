@@ -220,6 +220,18 @@ media = Table(
     sqlite_autoincrement=True,
 )
 
+run_stacks = Table(
+    "run_stacks",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),  # of the order, which all ranks answer
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("world", Integer, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON: problem, processes
+)
+
 blobs = Table(
     "blobs",
     metadata,

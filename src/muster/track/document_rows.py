@@ -28,6 +28,7 @@ from muster.track.phase_rows import read_entry
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
 from muster.track.rows import Doc, Run, chunks, link_row, patch_run, read_run
+from muster.track.stacks import stacks_row, write_stacks
 from muster.track.values import params_record, tags_record
 
 _PROBLEMS_MAX: Final = 50  # per run
@@ -79,6 +80,7 @@ class DocumentRows:
     media: list[Row] = field(default_factory=list)
     files: list[Artifact] = field(default_factory=list)
     environments: dict[int, Doc] = field(default_factory=dict)
+    stacks: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def record(self, now: float, holder: Holder | None = None) -> Record:
@@ -100,6 +102,7 @@ class DocumentRows:
             put(connection, tables.links, self.links, only=["doc"])
             put(connection, tables.checkpoints, self.checkpoints)
             self._write_content(connection, holder or of_project(run.project))
+            write_stacks(connection, run.id, self.stacks)
             self._write_problems(connection, run)
 
         return record
@@ -243,6 +246,10 @@ def _phase(documents: DocumentRows, rank: int, doc: Doc) -> None:
     read_entry(doc)
 
 
+def _stacks(documents: DocumentRows, rank: int, doc: Doc) -> None:
+    documents.stacks.append(stacks_row(documents.run, documents.attempt, rank, doc))
+
+
 def _dropped(documents: DocumentRows, rank: int, doc: Doc) -> None:
     """Stands for a document that could not be read; see `muster.control.decode`."""
     documents.problems.append(f"a document from rank {rank} was not kept: {doc['why']}"[:500])
@@ -261,6 +268,7 @@ _READERS: Final = {
     "artifact": _artifact,
     "environment": _environment_doc,
     "phase": _phase,
+    "stacks": _stacks,
 }
 
 

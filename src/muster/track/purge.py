@@ -43,6 +43,7 @@ _BY_RUN: Final[Mapping[Table, str]] = {
     record.metric_blocks: "run",
     record.metric_series: "run",
     record.media: "run",
+    record.run_stacks: "run",
     record.artifacts: "run",
     record.checkpoints: "run",
     record.notes: "run",

@@ -30,6 +30,7 @@ from muster.track.runs import Runs
 from muster.track.saved import SavedQueries
 from muster.track.search import Search
 from muster.track.snapshots import Snapshots
+from muster.track.stacks import Stacks
 from muster.track.submitted import SubmittedJobs
 from muster.track.usage import LimitOf, Usage
 
@@ -59,6 +60,7 @@ class Tracking:
         self.runs.check_required = self.required.check
         self.retention = Retention(db, self.blobs, lambda: store.state().rules)
         self.lineage = Lineage(db)
+        self.stacks = Stacks(db)
         self.search, self.saved = Search(db), SavedQueries(db)
         self.compare = Comparer(db, self.runs, self.search, self.blobs)
         self.models = Models(db, Promotions(db, self.metrics))

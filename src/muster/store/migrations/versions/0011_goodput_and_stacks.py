@@ -1,4 +1,4 @@
-"""What ranks did, by hour, and the time that attempts held, by class and day."""
+"""What ranks did, by hour, the time that attempts held, by class and day, and the stacks of ranks."""
 
 from __future__ import annotations
 
@@ -41,3 +41,13 @@ def upgrade() -> None:
         sa.Column("units", sa.BigInteger, nullable=False),
     )
     op.create_index("goodput_nodes_by_node", "goodput_nodes", ["node", "run"])
+    op.create_table(
+        "run_stacks",
+        sa.Column("run", sa.Text, primary_key=True),
+        sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("time", sa.Double, nullable=False),
+        sa.Column("world", sa.Integer, nullable=False),
+        sa.Column("doc", sa.Text, nullable=False),
+    )

@@ -1,0 +1,66 @@
+"""Lets the launcher ask any Python process of a rank for its stacks, whether it uses `muster.runtime` or not.
+
+The launcher links this file as `sitecustomize.py` into a folder of the ranks' PYTHONPATH, so Python runs it at its
+start. It registers a handler in C that writes the stacks of all threads to a file, without the GIL and without running
+Python code; then it runs the `sitecustomize` that Python would have found without it. It has to work on every Python 3,
+to be quick, and to change nothing else.
+"""
+
+import os
+import sys
+
+SIGNAL = 28  # SIGWINCH: a process without a handler ignores it, so it can't be killed by it
+FILE = "stacks"  # in the rank's folder; every process of the rank appends to it
+
+DESCRIPTOR = 500  # the lowest number of its descriptor
+
+_file = None  # kept open for the handler
+
+
+def register() -> None:
+    """Registers the handler, once, if this is a process of a rank."""
+    global _file
+    folder = os.environ.get("MUSTER_RANK_DIR")
+    if not folder or _file is not None:
+        return
+    try:
+        # Here, because not every Python has them. `signal` itself would import much.
+        import _signal  # type: ignore[import-not-found]  # noqa: PLC0415
+        import faulthandler  # noqa: PLC0415
+        import fcntl  # noqa: PLC0415
+
+        if _signal.getsignal(SIGNAL) != _signal.SIG_DFL:
+            return  # the program that started this one ignores it
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        low = os.open(os.path.join(folder, FILE), flags, 0o600)  # noqa: PTH118
+        try:  # a high number, which programs that close descriptors leave alone
+            _file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, DESCRIPTOR)
+        finally:
+            os.close(low)
+        faulthandler.register(SIGNAL, file=_file, all_threads=True, chain=False)
+    except Exception:  # noqa: S110  (the program is more important than its stacks)
+        pass
+
+
+def run_next() -> None:
+    """Imports the `sitecustomize` that this file stands before, if there is one."""
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    own, path = sys.modules.pop("sitecustomize"), sys.path[:]
+    sys.path[:] = [each for each in path if os.path.abspath(each) != here]  # noqa: PTH100
+    left = sys.path[:]
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401, PLC0415
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault("sitecustomize", own)
+        if sys.path == left:  # else it has changed the path, and that is kept
+            sys.path[:] = path
+        else:
+            sys.path.append(here)
+
+
+if __name__ == "sitecustomize":
+    register()
+    run_next()
