@@ -21,6 +21,11 @@ def first_certificate(text: str) -> str | None:
     return found[0] + "\n" if found else None
 
 
+def trusting(ca_file: str | None) -> ssl.SSLContext:
+    """Accepts certificates of this file's issuers; without one, of the system's."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
 def trusting_only(certificate: str) -> ssl.SSLContext:
     """Accepts this one certificate (PEM) and no other, whatever names are in it.
 

@@ -15,7 +15,7 @@ import pytest
 from gang_kit import gang
 from live import live_server
 from muster.core.parse import parse_job
-from muster.train.__main__ import main
+from muster.train.command import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if (path / "config.yaml").exists())

@@ -13,7 +13,7 @@ import pytest
 from loop_kit import PATIENCE, Run, make_tokens, settings
 
 from gang_kit import gang
-from muster.train.__main__ import FAILED, MISTAKEN, main
+from muster.train.command import FAILED, MISTAKEN, main
 from muster.train.models import safetensors
 from muster.train.throughput import PARTS
 

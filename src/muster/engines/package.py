@@ -39,6 +39,8 @@ COMPILED: Final = (
     "copying.py",
     "runtime",
 )
+# What is imported from the archive itself: Python looks there for compiled modules beside their source alone.
+FROM_ARCHIVE: Final = ("__init__.py", "runtime/__init__.py", "runtime/unpack.py")
 _MAIN_TEXT: Final = b"from muster.runtime.unpack import run\n\nrun()\n"
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest date of an archive, so that equal content is an equal archive
 
@@ -111,6 +113,8 @@ def _compiled(root: Path) -> Iterator[tuple[str, bytes]]:
                 py_compile.compile(str(path), str(made), f"muster/{inside}", doraise=True, invalidation_mode=mode)
                 name = f"{path.stem}.{sys.implementation.cache_tag}.pyc"
                 yield (inside.parent / "__pycache__" / name).as_posix(), made.read_bytes()
+                if inside.as_posix() in FROM_ARCHIVE:
+                    yield inside.with_suffix(".pyc").as_posix(), made.read_bytes()
 
 
 def _paths(root: Path, parts: tuple[str, ...]) -> Iterator[Path]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
-import ssl
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
-from muster.certificates import trusting_only
+from muster.runtime.http_connection import HttpConnection
 
 TIMEOUT: Final = 20.0  # seconds for a connection or an answer
 BACKOFF_FIRST: Final = 0.2  # seconds
@@ -42,7 +41,7 @@ class Channel:
         self._turn = 0
         self._server = "no server"
         self._base = ""
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: HttpConnection | None = None
 
     def allow(self, token: str) -> None:
         """Sets the token; without one, every call raises Away."""
@@ -53,7 +52,7 @@ class Channel:
         reused = self._connection is not None
         try:
             return self._call(method, path, body)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self.turn_away()
             # A server may close an idle connection; that is no failure unless a new connection fails too.
             if not reused or isinstance(error, TimeoutError):
@@ -65,16 +64,11 @@ class Channel:
         """PUTs a file's content in chunks; the answer may take `patience` seconds. Raises Away."""
         self.turn_away()  # uses a new connection: an idle one may be dead, and half a file can't be sent twice
         self._turn -= 1
-        connection: http.client.HTTPConnection | None = None
+        connection: HttpConnection | None = None
         try:
             connection = self._connect()
-            headers = {**self._headers(), "Content-Length": str(size)}
-            connection.request("PUT", self._base + path, file, headers)
-            if connection.sock is not None:
-                connection.sock.settimeout(patience)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException) as error:
+            return connection.request("PUT", self._base + path, self._headers(), file, size, patience)
+        except OSError as error:
             self._turn += 1
             raise Away(f"{self._server}: {error!r}") from error
         finally:
@@ -91,14 +85,12 @@ class Channel:
     def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         connection = self._connection or self._connect()
         self._connection = connection
-        connection.request(method, self._base + path, body, self._headers())
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        return connection.request(method, self._base + path, self._headers(), body)
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
 
-    def _connect(self) -> http.client.HTTPConnection:
+    def _connect(self) -> HttpConnection:
         newer, certificate = self._moved()
         urls = list(dict.fromkeys([*newer, *self._given]))
         if not self._token:
@@ -108,11 +100,12 @@ class Channel:
         self._server = urls[self._turn % len(urls)]
         url = urlsplit(self._server)
         self._base = url.path.rstrip("/")
-        if url.scheme == "https":
+        context = None
+        if url.scheme == "https":  # TLS takes long to import
             own = certificate if self._server in newer else None
-            context = trusting_only(own) if own else ssl.create_default_context(cafile=self._ca_file)
-            return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=TIMEOUT, context=context)
-        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=TIMEOUT)
+            certificates = import_module("muster.certificates")
+            context = certificates.trusting_only(own) if own else certificates.trusting(self._ca_file)
+        return HttpConnection(url.hostname or "", url.port, TIMEOUT, context)
 
     def _moved(self) -> tuple[list[str], str | None]:
         """The addresses in the file, which are newer than the launch's, and the certificate that is served there."""

@@ -1,7 +1,7 @@
 """The entry point of the package's archive: unpacks it once per node, and goes on from there, in the same process.
 
 Python can import from an archive, but slowly, and ranks need files. Nothing else of the package is imported before:
-every process that imports a module from an archive compiles it.
+every process that imports a module from an archive compiles it, but for those of `package.FROM_ARCHIVE`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import sys
-import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,7 +32,7 @@ def run() -> NoReturn:
 def main() -> int:
     """Runs `muster.runtime.boot` with the same arguments, from files."""
     archive, folder = Path(sys.argv[0]), _folder(sys.argv[1:])
-    if folder is not None and zipfile.is_zipfile(archive):  # else: already unpacked, or no arguments; `boot` takes both
+    if folder is not None and archive.is_file():  # else: already unpacked, or no arguments; `boot` takes both
         # An early signal must neither kill the process nor be lost; `boot` handles it.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG))
         _import_from(unpack(archive, _base(folder)))
@@ -52,7 +52,7 @@ def unpack(archive: Path, base: Path) -> Path:
     place = base / "pkg" / hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     if not place.is_dir():
         draft = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
-        with zipfile.ZipFile(archive) as content:
+        with import_module("zipfile").ZipFile(archive) as content:  # only the first process of a node needs it
             content.extractall(draft)
         if os.environ.get(FAULT) == "after_unpacking":
             os.kill(os.getpid(), signal.SIGKILL)
