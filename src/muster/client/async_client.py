@@ -10,7 +10,16 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import httpx
 
-from muster.client import admin_calls, artifact_calls, exec_calls, job_calls, record_calls, run_calls, watch_calls
+from muster.client import (
+    admin_calls,
+    artifact_calls,
+    copy_calls,
+    exec_calls,
+    job_calls,
+    record_calls,
+    run_calls,
+    watch_calls,
+)
 from muster.client.connection import Connection
 from muster.client.http import Blocks, Transport
 from muster.client.job import AsyncJob
@@ -33,6 +42,14 @@ class AsyncTransport(Transport):
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(function, *args, **kwargs)
+
+    def waiter(self) -> Callable[[Awaitable[Any]], Any]:
+        loop = asyncio.get_running_loop()
+
+        async def result(of: Awaitable[Any]) -> Any:
+            return await of
+
+        return lambda of: asyncio.run_coroutine_threadsafe(result(of), loop).result()
 
     async def each(self, lanes: int, function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
         left = iter(items)
@@ -117,6 +134,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     summary = job_calls.summary
     metrics = job_calls.metrics
     exec = exec_calls.exec_
+    copy_to = copy_calls.copy_to
+    copy_from = copy_calls.copy_from
 
     # watching
     wait = watch_calls.wait

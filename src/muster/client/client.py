@@ -5,7 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from muster.client import admin_calls, artifact_calls, exec_calls, job_calls, record_calls, run_calls, watch_calls
+from muster.client import (
+    admin_calls,
+    artifact_calls,
+    copy_calls,
+    exec_calls,
+    job_calls,
+    record_calls,
+    run_calls,
+    watch_calls,
+)
 from muster.client.blocking import BlockingTransport, blocking, iterating
 from muster.client.connection import Connection
 from muster.client.job import Job
@@ -39,6 +48,8 @@ class Client(Connection[Job, Run]):
     summary = blocking(job_calls.summary)
     metrics = blocking(job_calls.metrics)
     exec = blocking(exec_calls.exec_)
+    copy_to = blocking(copy_calls.copy_to)
+    copy_from = blocking(copy_calls.copy_from)
 
     # watching
     wait = blocking(watch_calls.wait)
