@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,65 @@ def test_up_apart_is_ready_on_return_and_down_ends_it(home):
     assert json.loads(ended.stdout) == {"stopped": True, "running": []}
     assert daemon.start_ticks(told["pid"]) is None
     assert call_muster("down").stderr == f"No server is running for {home}.\n"
+
+
+UP = """
+import sys
+from muster.cli import daemon
+from muster.cli.main import main
+daemon.STALL_TIMEOUT, daemon.START_TIMEOUT, daemon.SAY_EVERY = map(float, sys.argv[2:])
+sys.executable = sys.argv[1]
+sys.exit(main(["up", "-d", "--port", "0"]))
+"""
+
+
+def slow_up(folder: Path, script: str, stall: float = 120, start: float = 1800, say: float = 30) -> tuple[int, str]:
+    """`muster up -d` with these limits, of a server that runs this script first: the exit code and what it said."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    words = [sys.executable, "-W", "ignore", "-c", UP, str(python), str(stall), str(start), str(say)]
+    ended = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return ended.returncode, " ".join(ended.stdout.split())
+
+
+def kill_named(told: str) -> str:
+    """Kills the process that the hint names, and returns its command."""
+    (pid,) = map(int, re.findall(r"end it with `kill (\d+)`", told))
+    command = Path(f"/proc/{pid}/cmdline").read_text()
+    os.kill(pid, signal.SIGKILL)
+    return command
+
+
+def test_a_server_that_starts_slowly_is_waited_for(home, tmp_path):
+    works = "for i in $(seq 20); do echo step $i; sleep 0.5; done"  # longer than it may do nothing
+    code, told = slow_up(tmp_path, works, stall=8, say=2)
+    server = daemon.find(home)
+    assert server is not None, told
+    assert code == 0
+    assert told.count(f"The server (pid {server.pid}) is still starting after ") >= 3
+    assert "Muster is up at" in told
+    daemon.stop(server)
+
+
+def test_a_server_that_does_nothing_is_given_up(home, tmp_path):
+    code, told = slow_up(tmp_path, "exec sleep 765", stall=0.5)
+    assert code == 1
+    assert "and has done nothing for 0.5 s. It is left running: see" in told
+    assert "765" in kill_named(told)
+
+
+def test_a_server_that_is_never_ready_is_given_up_although_it_works(home, tmp_path):
+    code, told = slow_up(tmp_path, "while :; do echo step; sleep 0.1; done", start=1)
+    assert code == 1
+    assert re.search(r"is not ready after \d+ s\. It is left running", told)
+    kill_named(told)
+
+
+def test_a_server_that_dies_while_it_starts_is_told_with_its_words(home, tmp_path):
+    code, told = slow_up(tmp_path, "echo no memory; exit 3")
+    assert code == 1
+    assert "The server ended before it was ready. It said: no memory" in told
 
 
 def test_the_address_of_the_database_is_on_no_command_line(home):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -16,12 +15,8 @@ from muster.cli.connect import client
 from muster.cli.exec_ import Worker, waiting
 from muster.cli.format import size
 from muster.cli.output import emit, note
-from muster.client import Client
-from muster.client.blocking import complete
-from muster.client.exec_calls import ExecStream, exit_code, open_exec
-from muster.copying import BLOCK, Copied, CopyError, Progress, receive, send
-from muster.core.errors import Conflict, Invalid
-from muster.exec_frames import DATA, END, EOF, STDERR
+from muster.copying import Progress
+from muster.core.errors import Invalid
 
 _REMOTE: Final = re.compile(r"(?P<job>[A-Za-z0-9][\w.-]*):(?P<path>.*?)(?:@(?P<worker>\d+))?", re.DOTALL)
 
@@ -47,82 +42,22 @@ def cp(
         there, to_job = _remote(target, worker), True
     if there is None or (not to_job and _remote(target, worker)):
         raise Usage("cp: one of the two is JOB:PATH, and the other one a local path.", "A local a:b is ./a:b.")
-    with client() as to:
+    with client() as to, _progress() as progress:
         try:
-            copied = _put(to, Path(source), there) if to_job else _get(to, there, Path(target))
-        except (CopyError, OSError) as error:
+            if to_job:
+                copied = to.copy_to(
+                    there.job, source, there.path, worker=there.worker, progress=progress, on_wait=waiting
+                )
+            else:
+                copied = to.copy_from(
+                    there.job, there.path, target, worker=there.worker, progress=progress, on_wait=waiting
+                )
+        except OSError as error:
             raise Invalid(f"cp: {error}.", "Nothing was left under the final name.") from None
     if json:
         emit({"files": copied.files, "bytes": copied.bytes, "skipped": copied.skipped})
     elif copied.skipped:
         note(f"{copied.skipped} that are no files, folders or links were left out")
-
-
-class _Copy:
-    """A session that copies; keeps what the other side writes about it."""
-
-    def __init__(self, stream: ExecStream) -> None:
-        self._stream = stream
-        self._said = b""
-        self._code: int | None = None
-
-    def read(self) -> bytes:
-        """The next bytes; empty at the end. Raises Invalid, with the other side's words, if it failed."""
-        while self._code is None:
-            found = b""
-            for frame in complete(self._stream.receive()):
-                if frame.kind == DATA:
-                    found += frame.data
-                elif frame.kind == STDERR:
-                    self._said = (self._said + frame.data)[:2000]
-                elif frame.kind == END:
-                    self._code = exit_code(frame)
-            if found:
-                return found
-        if self._code:
-            said = self._said.decode(errors="replace").strip() or f"it failed with status {self._code}"
-            job = self._stream.view["job"]
-            raise Invalid(f"cp: on the node of {job}: {said}.", f"`muster exec {job} -- ls -la` shows its folder.")
-        return b""
-
-    def write(self, data: bytes) -> None:
-        try:
-            for at in range(0, len(data), BLOCK):
-                complete(self._stream.send(DATA, data[at : at + BLOCK]))
-        except Conflict:  # it has ended: why is in what it wrote
-            self.read()
-            raise
-
-    def end_input(self) -> None:
-        with suppress(Conflict):  # the other side has all of it and ended already
-            complete(self._stream.send(EOF))
-
-
-def _get(to: Client, there: Remote, target: Path) -> Copied:
-    with _session(to, there, "send") as copy, _progress() as progress:
-        copied = receive(copy.read, target, progress)
-        copy.read()
-        return copied
-
-
-def _put(to: Client, source: Path, there: Remote) -> Copied:
-    source.stat()  # before anything is opened there
-    with _session(to, there, "receive") as copy, _progress() as progress:
-        copied = send(str(source), copy.write, progress)
-        copy.end_input()
-        copy.read()
-        return copied
-
-
-@contextmanager
-def _session(to: Client, there: Remote, direction: str) -> Iterator[_Copy]:
-    path = [there.path or "."]
-    stream = complete(open_exec(to, there.job, path, worker=there.worker, copy=direction, on_wait=waiting))
-    try:
-        yield _Copy(stream)
-    except BaseException:
-        complete(stream.close())
-        raise
 
 
 def _remote(text: str, worker: int | None) -> Remote | None:

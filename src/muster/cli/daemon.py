@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,9 @@ from muster.api.health import Readiness
 from muster.client import Client
 from muster.core.errors import ConfigError, MusterError, Unavailable
 
-START_TIMEOUT: Final = 120.0  # seconds until a running server is expected to be ready
+START_TIMEOUT: Final = 1800.0  # seconds until a server that makes progress is expected to be ready
+STALL_TIMEOUT: Final = 120.0  # seconds in which a starting server must compute or log something
+SAY_EVERY: Final = 30.0  # seconds between two lines that say that it is still starting
 STANDBY_AFTER: Final = 5.0  # seconds after which a server that is not the leader is considered a stand-by
 STOP_TIMEOUT: Final = 60.0
 _LOOK_EVERY: Final = 0.05
@@ -46,11 +48,16 @@ def find(home: Path) -> Running | None:
     return found if this_boot(raw) and found.alive() else None
 
 
-def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> Running:
-    """Starts a server in its own session and waits until it is ready.
+def start(
+    home: Path,
+    words: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    on_wait: Callable[[str], None] = lambda line: None,
+) -> Running:
+    """Starts a server in its own session and waits until it is ready, as long as it lives and makes progress.
 
     Raises ConfigError with the end of its log if it dies, or if it runs with a certificate that can't be used.
-    `env`: variables for the server only.
+    `env`: variables for the server only. `on_wait` is called with a line for people while it takes long.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = home / "server.log"
@@ -65,9 +72,10 @@ def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None
         )  # fmt: skip
     finally:
         os.close(fd)
-    deadline = time.monotonic() + START_TIMEOUT
-    standby_at = None
-    while time.monotonic() < deadline:
+    began = moved_at = time.monotonic()
+    seen, said_at = _traces(process.pid, log), began
+    standby_at: float | None = None
+    while (now := time.monotonic()) < min(began + START_TIMEOUT, moved_at + STALL_TIMEOUT):
         if process.poll() is not None:
             raise ConfigError(_last_words(log, began_at), f"Mend that and start it again. The whole log is {log}.")
         found = find(home)
@@ -79,8 +87,17 @@ def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None
                 standby_at = standby_at or time.monotonic()
                 if time.monotonic() - standby_at > STANDBY_AFTER:
                     return found
+        if (traces := _traces(process.pid, log)) != seen:
+            seen, moved_at = traces, now
+        if now - said_at >= SAY_EVERY:
+            said_at = now
+            on_wait(f"The server (pid {process.pid}) is still starting after {now - began:.0f} s; its log is {log}.")
         time.sleep(_LOOK_EVERY)
-    raise Unavailable(f"The server (pid {process.pid}) is not ready after {START_TIMEOUT:.0f} s.", f"See {log}.")
+    stalled = "" if now >= began + START_TIMEOUT else f", and has done nothing for {STALL_TIMEOUT:g} s"
+    raise Unavailable(
+        f"The server (pid {process.pid}) is not ready after {now - began:.0f} s{stalled}.",
+        f"It is left running: see {log}, and end it with `kill {process.pid}`.",
+    )
 
 
 def stop(server: Running) -> None:
@@ -106,6 +123,15 @@ def start_ticks(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _traces(pid: int, log: Path) -> tuple[list[str], int]:
+    """What changes as long as a process does something: its time on the processors, and the size of its log."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        fields = []
+    return fields[11:15], log.stat().st_size
 
 
 def this_boot(identity: Mapping[str, Any]) -> bool:

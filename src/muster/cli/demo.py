@@ -95,7 +95,7 @@ def _server(home: Path, stays: bool, console: Console) -> Iterator[Client]:
     server = daemon.find(home)
     if server is None:
         console.print(Text(f"Starting Muster on this machine, in {_tilde(home)} …", "dim"))
-        server = daemon.start(home, ["--port", "0"])
+        server = daemon.start(home, ["--port", "0"], on_wait=lambda line: console.print(Text(line, "dim")))
     try:
         # Both given explicitly: MUSTER_URL and MUSTER_TOKEN may be set for another server.
         with Client(",".join(server.urls), (home / "token").read_text().strip(), home) as client:

@@ -72,7 +72,7 @@ def up(
         started = server is None
         # A database URL may contain a password, and every user of the machine can read command lines.
         address = given.pop("store_url", None)
-        server = server or daemon.start(home, _words(given), {"MUSTER_STORE": address} if address else {})
+        server = server or daemon.start(home, _words(given), {"MUSTER_STORE": address} if address else {}, note)
         _say_up(home, server, started, json)
         return
     if server is not None and not standby:

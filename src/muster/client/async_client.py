@@ -13,6 +13,7 @@ import httpx
 from muster.client import (
     admin_calls,
     artifact_calls,
+    copy_calls,
     exec_calls,
     job_calls,
     record_calls,
@@ -42,6 +43,14 @@ class AsyncTransport(Transport):
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(function, *args, **kwargs)
+
+    def waiter(self) -> Callable[[Awaitable[Any]], Any]:
+        loop = asyncio.get_running_loop()
+
+        async def result(of: Awaitable[Any]) -> Any:
+            return await of
+
+        return lambda of: asyncio.run_coroutine_threadsafe(result(of), loop).result()
 
     async def each(self, lanes: int, function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
         left = iter(items)
@@ -128,6 +137,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     exec = exec_calls.exec_
     stacks = stack_calls.stacks
     kept_stacks = stack_calls.kept_stacks
+    copy_to = copy_calls.copy_to
+    copy_from = copy_calls.copy_from
 
     # watching
     wait = watch_calls.wait

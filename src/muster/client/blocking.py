@@ -80,6 +80,9 @@ class BlockingTransport(Transport):
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
 
+    def waiter(self) -> Callable[[Awaitable[Any]], Any]:
+        return complete
+
     async def each(self, lanes: int, function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
         with ThreadPoolExecutor(lanes, "muster-client") as pool:
             list(pool.map(lambda item: complete(function(item)), items))

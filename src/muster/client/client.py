@@ -8,6 +8,7 @@ from typing import Any, Self
 from muster.client import (
     admin_calls,
     artifact_calls,
+    copy_calls,
     exec_calls,
     job_calls,
     record_calls,
@@ -50,6 +51,8 @@ class Client(Connection[Job, Run]):
     exec = blocking(exec_calls.exec_)
     stacks = blocking(stack_calls.stacks)
     kept_stacks = blocking(stack_calls.kept_stacks)
+    copy_to = blocking(copy_calls.copy_to)
+    copy_from = blocking(copy_calls.copy_from)
 
     # watching
     wait = blocking(watch_calls.wait)

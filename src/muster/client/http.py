@@ -146,6 +146,10 @@ class Transport(ABC):
         """Calls a function that reads files or computes for long."""
 
     @abstractmethod
+    def waiter(self) -> Callable[[Awaitable[Any]], Any]:
+        """A function that waits for an awaitable of this client, to be called by what `work` runs."""
+
+    @abstractmethod
     async def each(self, lanes: int, function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
         """Calls the function with every item, at most `lanes` at the same time."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from muster.api.words import FINAL
-from muster.client import exec_calls, job_calls, stack_calls, watch_calls
+from muster.client import copy_calls, exec_calls, job_calls, stack_calls, watch_calls
 from muster.client.blocking import blocking, iterating
 from muster.client.connection import Anyone
 from muster.client.stream import LogLine
+from muster.copying import Copied, Progress
 from muster.core.reasons import Reason
 
 if TYPE_CHECKING:
@@ -186,6 +188,32 @@ async def _stacks(job: JobData, /, *, timeout: float = stack_calls.TIMEOUT, last
     return await stack_calls.stacks(job.client, job.id, timeout=timeout, last=last)
 
 
+async def _copy_to(
+    job: JobData,
+    /,
+    source: str | Path,
+    path: str = ".",
+    *,
+    worker: int | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copies a local file or folder into its folder; see `Client.copy_to`."""
+    return await copy_calls.copy_to(job.client, job.id, source, path, worker=worker, progress=progress)
+
+
+async def _copy_from(
+    job: JobData,
+    /,
+    path: str,
+    target: str | Path = ".",
+    *,
+    worker: int | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copies a file or folder of its folder to this machine; see `Client.copy_from`."""
+    return await copy_calls.copy_from(job.client, job.id, path, target, worker=worker, progress=progress)
+
+
 class Job(JobData):
     """A job of a `Client`."""
 
@@ -199,6 +227,8 @@ class Job(JobData):
     why = blocking(_why)
     exec = blocking(_exec)
     stacks = blocking(_stacks)
+    copy_to = blocking(_copy_to)
+    copy_from = blocking(_copy_from)
 
 
 class AsyncJob(JobData):
@@ -214,3 +244,5 @@ class AsyncJob(JobData):
     why = _why
     exec = _exec
     stacks = _stacks
+    copy_to = _copy_to
+    copy_from = _copy_from
