@@ -40,6 +40,8 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     media        id, kind, name, step, mime?, and data (inline JSON) or digest and bytes; about? {}
     artifact     id, path, digest, bytes, kind, step?, mime?, about? {}
     environment  python, packages, image?, driver?, devices, host, env, seeds
+    phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
+                 rank's previous phase document, the rest being of the phase that it names
 
 `id` makes a repeated delivery harmless.
 """
@@ -109,8 +111,14 @@ NAME_MAX: Final = 256
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
-    "progress", "checkpoint", "params", "note", "started", "tags", "data", "media", "artifact", "environment"
+    "progress", "checkpoint", "params", "note", "started", "tags", "data", "media", "artifact", "environment", "phase"
 ]
+
+# --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------
+StartName = Literal["import", "rendezvous", "build", "compile", "load"]
+PhaseName = Literal[StartName, "training", "data", "saving", "evaluating", "idle"]
+START_PHASES: Final[tuple[StartName, ...]] = ("import", "rendezvous", "build", "compile", "load")
+PHASES: Final[tuple[PhaseName, ...]] = (*START_PHASES, "training", "data", "saving", "evaluating", "idle")
 
 # --- control block ---------------------------------------------------------------------------------------------------
 CONTROL_BYTES: Final = 64

@@ -33,6 +33,7 @@ def killed_and_continued(root: Path, world: int) -> dict[str, Any]:
         "pieces": [_curves(first), _curves(second)],
         "weights": [states(root / each, STEPS) for each in ("straight", "killed")],
         "notes": second.notes(),
+        "phases": [[doc["name"] for doc in second.docs("phase", rank)] for rank in range(world)],
         "shared": [_shared(root / each) for each in ("straight", "killed")],
     }
 
@@ -50,6 +51,9 @@ def test_forty_steps_a_kill_and_sixty_more_are_a_hundred_straight(tmp_path, worl
     assert found["weights"][0] == found["weights"][1]
     assert found["shared"][0] == found["shared"][1]
     assert any("continuing after step 4" in note for note in found["notes"])
+    for phases in found["phases"]:
+        assert phases[:7] == ["build", "rendezvous", "build", "load", "build", "training", "saving"]
+        assert phases[-1] == "", "the last phase goes on after the end of training"
     losses = found["straight"]["loss"]
     assert losses[STEPS] < losses[1] - 0.5, "it learns nothing, so equal losses would prove little"
 

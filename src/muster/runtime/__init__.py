@@ -20,6 +20,11 @@ The description and the results of a run:
     runtime.artifact("out/model.pt")                  # kept as it is now, shipped by the launcher
     runtime.histogram("weights", step, tensor)        # image(...), table(...), text(...)
 
+What the time is spent on, for the goodput ledger:
+
+    with runtime.phase("load"):                       # import, rendezvous, build, compile, saving, evaluating, ...
+        model.load_state_dict(torch.load(folder / "model.pt"))
+
 The same script runs standalone: outside Muster, reports do nothing and checkpoints go to ./checkpoints. Processes that
 a rank forks (data loaders) may call everything; their reports do nothing. Standard library only.
 """
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
     from muster.runtime.files import artifact
     from muster.runtime.media import histogram, image, table, text
+    from muster.runtime.phases import phase, spent
     from muster.runtime.rank_info import active, attempt, job, local_rank, rank, world_size
     from muster.runtime.reporter import data, flush, log, mirror, note, params, progress, report, tags
     from muster.runtime.signals import should_save, should_stop, stop_deadline
@@ -57,11 +63,13 @@ __all__ = [
     "mirror",
     "note",
     "params",
+    "phase",
     "progress",
     "rank",
     "report",
     "should_save",
     "should_stop",
+    "spent",
     "stop_deadline",
     "table",
     "tags",
@@ -74,6 +82,7 @@ _HOMES = {
     "rank_info": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
     "files": ("artifact",),
     "media": ("histogram", "image", "table", "text"),
+    "phases": ("phase", "spent"),
     "reporter": ("data", "flush", "log", "mirror", "note", "params", "progress", "report", "tags"),
     "signals": ("should_save", "should_stop", "stop_deadline"),
 }

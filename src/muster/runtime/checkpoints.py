@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, SupportsIndex
 from muster import wire
 from muster.runtime import manifest, rank_info, reporter
 from muster.runtime.manifest import Manifest
+from muster.runtime.phases import phase
 
 ALONE: Final = "checkpoints"  # the folder outside Muster, in the working directory
 KEEP_ALONE: Final = 3
@@ -68,7 +69,7 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
             f"checkpoint(step={number}): rank {rank_info.rank()} of {rank_info.world_size()} would replace what rank 0 "
             "saves. Call it on rank 0 alone, or give each rank a `dir` of its own."
         )
-    with _saving(parent, number) as folder:
+    with phase("saving"), _saving(parent, number) as folder:
         yield folder
         found = manifest.seal(folder, number, next_serial(parent), time.time())
         final = commit(parent, folder, number)

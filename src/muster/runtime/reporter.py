@@ -109,12 +109,12 @@ class Reporter:
                 self._place_held = doc
                 return
             self._place, self._place_due, self._place_held = place, now + PROGRESS_SECONDS, None
-        self._write(doc)
+        self.write(doc)
 
     def params(self, /, **values: Any) -> None:
         """Records parameters of the run; later values replace earlier ones of the same name."""
         check_keys("params()", values)
-        self._write({"type": "params", "time": time.time(), "values": values})
+        self.write({"type": "params", "time": time.time(), "values": values})
 
     def tags(self, /, **values: str | None) -> None:
         """Sets tags of the run; None removes one."""
@@ -126,11 +126,11 @@ class Reporter:
                     f"tags(): {key!r} got a text of {len(value)} characters; expected {VALUE_MAX} at most. "
                     "Put long texts into the logbook: `note`."
                 )
-        self._write({"type": "tags", "time": time.time(), "values": shown})
+        self.write({"type": "tags", "time": time.time(), "values": shown})
 
     def note(self, text: str) -> None:
         """Adds a line to the run's logbook."""
-        self._write({"type": "note", "time": time.time(), "text": str(text)})
+        self.write({"type": "note", "time": time.time(), "text": str(text)})
 
     def data(
         self,
@@ -151,11 +151,11 @@ class Reporter:
             raise ValueError(f"data({name!r}): role got {short(role)}; expected 'input' or 'output'.")
         doc = {"name": name, "version": version, "digest": digest, "uri": uri, "rows": rows, "bytes": bytes}
         given = {key: value for key, value in doc.items() if value is not None}
-        self._write({"type": "data", "time": time.time(), **given, "role": role, "about": about})
+        self.write({"type": "data", "time": time.time(), **given, "role": role, "about": about})
 
     def document(self, kind: wire.DocType, /, **fields: Any) -> None:
         """Records a document of another kind."""
-        self._write({"type": kind, "time": time.time(), **fields})
+        self.write({"type": kind, "time": time.time(), **fields})
 
     def start(self) -> None:
         """Opens the spool, which shows the launcher that this rank uses the runtime."""
@@ -181,11 +181,12 @@ class Reporter:
         """Writes what is still in memory, if the disk accepts it. Also called at exit."""
         held, self._place_held = self._place_held, None
         if held:
-            self._write(held)
+            self.write(held)
         if self._writer and (left := self._writer.flush()):
             warn(f"{left} reports could not be written: {self._folder} gives no room for them.")
 
-    def _write(self, doc: dict[str, Any]) -> None:
+    def write(self, doc: dict[str, Any]) -> None:
+        """Records a document with its type and time."""
         writer = self._opened()
         if writer is None:
             return

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from muster import runtime
 from muster.data.loader import Loader
 from muster.train.feed import micro, order_of
 from muster.train.session import Session
@@ -15,9 +16,18 @@ from muster.train.task import Data, Measures
 
 def evaluate(run: Session) -> dict[str, float]:
     """Means over the items of `evaluate.batches` batches: the same on every rank, reported by the first."""
-    plan, held_out = run.plan, run.plan.held_out
+    held_out = run.plan.held_out
     if held_out is None:
         return {}
+    with runtime.phase("evaluating"):
+        figures = _means(run, held_out)
+    if run.gang.leads:
+        run.reporter.evaluation(run.step, figures)
+    return figures
+
+
+def _means(run: Session, held_out: Data) -> dict[str, float]:
+    plan = run.plan
     sums = _Sums(run)
     run.watch.paused = True
     loss, items = torch.zeros((), device=run.gang.device), 0
@@ -32,8 +42,6 @@ def evaluate(run: Session) -> dict[str, float]:
     figures = {"loss": float(loss / counted), **{name: float(each / counted) for name, each in sums.reduced().items()}}
     run.watch.paused = False
     run.watch.mark("evaluate")
-    if run.gang.leads:
-        run.reporter.evaluation(run.step, figures)
     return figures
 
 

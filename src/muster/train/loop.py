@@ -38,14 +38,17 @@ class Result:
 
 def train(config: Config) -> Result:
     """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it."""
-    plan = make_plan(config, dist.get_world_size() if dist.is_initialized() else runtime.world_size())
     joined = dist.is_initialized()
-    gang = join(config.device)
-    with session(plan, gang) as run:
-        found = run.resume()
-        if gang.leads:
-            _introduce(run, found.path if found else None)
-        result = steps(run)
+    with runtime.phase("build"):
+        plan = make_plan(config, dist.get_world_size() if joined else runtime.world_size())
+        with runtime.phase("rendezvous"):
+            gang = join(config.device)
+        with session(plan, gang) as run:
+            found = run.resume()
+            if gang.leads:
+                _introduce(run, found.path if found else None)
+            with runtime.phase("training"):
+                result = steps(run)
     if not joined:
         leave()
     return result
@@ -84,7 +87,9 @@ def one_step(run: Session, turn: StepInput) -> None:
     config, prepared, optimizer = run.config, run.prepared, run.optimizer
     run.watch.mark("data")
     lr = config.optimizer.lr * config.schedule.factor(run.step, config.steps)
-    loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
+    compiles = config.parallel.compile and run.step == run.began  # in the first step, on the host
+    with runtime.phase("compile" if compiles else "training"):
+        loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
     run.watch.mark("backward" if run.mesh.size("pp") == 1 else "forward_backward")
     norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
     code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer skips
@@ -150,9 +155,10 @@ def _finish(run: Session, stopped: str | None, evaluated: dict[str, float]) -> R
     """Saves the last state if needed, and waits for the save: then nothing can be lost."""
     began = time.time()
     deadline = run.gang.soonest(run.requests.deadline) if stopped else None
-    if stopped or run.config.checkpoint.at_end:
-        run.save(wait=True)
-    saving = run.saver.wait()
+    with runtime.phase("saving"):
+        if stopped or run.config.checkpoint.at_end:
+            run.save(wait=True)
+        saving = run.saver.wait()
     if saving is not None and saving.error is not None:
         raise saving.error
     if run.gang.leads and stopped:

@@ -86,6 +86,7 @@ class Reporter:
         figures |= self.meter.figures(step.items, read.laps)
         figures |= {"memory": memory(self.device), "ledger": float(step.ledger & ((1 << LEDGER_BITS) - 1))}
         runtime.report(step=step.number, **figures)
+        runtime.spent("data", figures["data_s"])
         runtime.progress(step.number, total=self.steps)
         self.last = figures
         if step.number % self.print_every == 0 or step.number == self.steps:

@@ -91,17 +91,18 @@ class Session:
         if self.saved == self.step and not failed:
             return
         self.cadence.started()
-        self.saver.save(self.snapshot(), wait=wait or self.config.checkpoint.wait)
+        with runtime.phase("saving"):
+            self.saver.save(self.snapshot(), wait=wait or self.config.checkpoint.wait)
         self.saved = self.step
 
     def resume(self) -> Found | None:
         """Resumes from the newest valid checkpoint, if there is one; the same on every rank."""
-        found = self.saver.newest()
-        if found is None:
-            return None
-        self._check_order(found)
-        snapshot = self.snapshot()
-        restored = restore(found, snapshot)
+        with runtime.phase("load"):
+            found = self.saver.newest()
+            if found is None:
+                return None
+            self._check_order(found)
+            restored = restore(found, self.snapshot())
         shared = restored.shared
         self.step = self.began = self.saved = restored.step
         self.position, self.ledger = int(shared["position"]), int(shared["ledger"])
