@@ -11,7 +11,7 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobClaimed, JobStopped, JobStopping
 from muster.core.plan import Plan
-from muster.core.reasons import reason
+from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.engines.base import GangLaunch
 from muster.store.base import Entry
@@ -27,11 +27,18 @@ def attempt_verdicts(state: State, job_ids: Sequence[str], now: float) -> list[E
             continue
         found = verdict(job.attempt)
         if found is not None:
-            outcome, cause = found
+            outcome, cause = _why_stopped(job, *found)
             ended = AttemptEnded(outcome, cause)
             events.append(Event(ended, now, SYSTEM, job.project, job.id, job.attempt.number))
             events.append(after_end(job, outcome, cause, now))
     return events
+
+
+def _why_stopped(job: Job, outcome: str, cause: Reason) -> tuple[str, Reason]:
+    """A gang that was stopped for a fault of its own has failed by it."""
+    if outcome == "succeeded" or job.stop is None or job.stop.reason.category != "worker":
+        return outcome, cause
+    return "failed", job.stop.reason
 
 
 def overdue(state: State, now: float) -> list[Event]:

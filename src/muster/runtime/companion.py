@@ -70,6 +70,10 @@ class Companion:
         self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say, self.isolated)
         threading.Thread(target=self._run, name="companion", daemon=True).start()
 
+    def devices(self, rank: int) -> tuple[float, float] | None:
+        """See `Sampler.devices`."""
+        return self._sampler.devices(rank) if self._sampler is not None else None
+
     def finish(self) -> None:
         """Called when the ranks have ended: ships the rest, then closes."""
         if self._uploader is not None:

@@ -15,6 +15,7 @@ from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
 from muster.control.follow import Follower
 from muster.control.forecaster import Forecaster
+from muster.control.hangs import Hangs
 from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
@@ -77,7 +78,8 @@ class Leader:
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
-        self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
+        hangs = Hangs()
+        self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act, hangs)
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
         self.track = open_tracking(
             store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of, remove_folder
@@ -95,6 +97,7 @@ class Leader:
             late,
             self.secret_values,
             self.tap,
+            hangs,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)
