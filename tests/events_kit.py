@@ -35,6 +35,7 @@ EVENT_DOC: Final[dict[str, Any]] = {
     "min_priority": 10, "max_priority": 60, "description": "models", "members": {"ada": "admin"},
     "rules": {"half_life": 60.0}, "text": "half_life: 1m", "id": "ab12", "digest": "00", "superuser": True,
     "expires_at": 90.0, "failed": 1, "what": "checksum", "holder": "a", "epoch": 2, "rows": {"notes": 3},
+    "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart",
 }  # fmt: skip
 
 

@@ -54,6 +54,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -120,6 +121,7 @@ DOC_MAX: Final = 1 << 20
 HEAD_MAX: Final = 1 << 20  # bytes of a batch's header
 PIECE_TIMES: Final = 64  # maximum moments of one piece of a log
 NAME_MAX: Final = 256
+PULSES_MAX: Final = 1024  # in a batch: as many as a worker may have ranks
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
@@ -293,6 +295,36 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a launcher sees of one living rank; see `muster.runtime.pulse`."""
+
+    rank: int
+    spool: int  # bytes of its reports so far
+    log: int  # bytes of its output so far
+    cpu: float  # seconds that its processes have used
+    io: int  # bytes that they have read and written
+    state: str  # of its main process, as in /proc/PID/stat; R if any of its processes runs
+    waits_in: str = ""  # the kernel's function in which the main process sleeps, if it is known
+    use: float | None = None  # of its most used accelerator, 0..1
+    power: float | None = None  # W, of its accelerators together
+
+    def to_list(self) -> list[Any]:
+        return [self.rank, self.spool, self.log, round(self.cpu, 2), self.io, self.state, self.waits_in, self.use,
+                self.power]  # fmt: skip
+
+    @classmethod
+    def from_list(cls, raw: list[Any]) -> Pulse:
+        """Raises ValueError or TypeError for anything that `to_list` would not have made."""
+        rank, spool, log, cpu, io, state, waits_in, use, power = raw
+        counts, numbers = (rank, spool, log, io), [cpu, *(one for one in (use, power) if one is not None)]
+        if not all(isinstance(one, int) and 0 <= one < 2**63 for one in counts):
+            raise ValueError(f"bad pulse {raw!r}"[:200])
+        if not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers):
+            raise ValueError(f"bad pulse {raw!r}"[:200])
+        return cls(rank, spool, log, cpu, io, str(state)[:2], str(waits_in)[:64], use, power)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One POST from a launcher to /v1/ingest: u32 header length, header JSON, then the bytes of the pieces in order.
 
@@ -306,9 +338,11 @@ class Batch:
     command_seen: int = 0
     whole: bool = False  # nothing of this worker follows
     node: str = ""  # the machine that the launcher runs on, which a cluster may have chosen
+    clock: float = 0.0  # the launcher's monotonic clock when the pulses were taken
+    pulses: tuple[Pulse, ...] = ()
 
     def encode(self) -> bytes:
-        header = {
+        header: dict[str, Any] = {
             "worker": self.worker,
             "state": self.state,
             "exit": self.exit.to_dict() if self.exit else None,
@@ -318,6 +352,8 @@ class Batch:
             "pieces": [[p.rank, p.stream, p.offset, len(p.data)] for p in self.pieces],
             "times": [p.times for p in self.pieces],
         }
+        if self.pulses:
+            header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         head = json.dumps(header).encode()
         return b"".join([struct.pack("<I", len(head)), head, *(p.data for p in self.pieces)])
 
@@ -346,7 +382,13 @@ class Batch:
             ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
             whole = header.get("whole") is True  # older launchers don't send it
             seen, node = int(header["command_seen"]), str(header.get("node", ""))
-            return cls(int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node)
+            clock, pulses = float(header.get("clock", 0.0)), header.get("pulses", ())
+            if len(pulses) > PULSES_MAX or not math.isfinite(clock):
+                raise ValueError(f"{len(pulses)} pulses at {clock}")
+            return cls(
+                int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node,
+                clock, tuple(Pulse.from_list(pulse) for pulse in pulses),
+            )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
 

@@ -12,7 +12,7 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobClaimed, JobStopped, JobStopping
 from muster.core.plan import Plan
-from muster.core.reasons import reason
+from muster.core.reasons import Reason, reason
 from muster.core.repair import node_at_fault
 from muster.core.state import State
 from muster.engines.base import GangLaunch
@@ -39,7 +39,7 @@ def attempt_verdicts(
             if job.repair.error is not None and (node := node_at_fault(job)):
                 events.append(_charged(job, node, now))
             continue
-        outcome, cause = found
+        outcome, cause = _why_stopped(job, *found)
         step = step_of(job.id, job.attempt.number) if outcome != "succeeded" else None
         refund = ""
         signature = cause.data.get("signature", "")
@@ -56,6 +56,13 @@ def _charged(job: Job, node: str, now: float) -> Event:
     error = job.repair.error
     assert error is not None
     return Event(NodeCharged(node, error.attempt, error.code), now, SYSTEM, job.project, job.id, _number(job))
+
+
+def _why_stopped(job: Job, outcome: str, cause: Reason) -> tuple[str, Reason]:
+    """A gang that was stopped for a fault of its own has failed by it."""
+    if outcome == "succeeded" or job.stop is None or job.stop.reason.category != "worker":
+        return outcome, cause
+    return "failed", job.stop.reason
 
 
 def overdue(state: State, now: float) -> list[Event]:

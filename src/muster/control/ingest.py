@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeGuard
 
 from muster.control.clock import Clock
 from muster.control.decode import decode
+from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
 from muster.control.observe import worker_ended, worker_placed, workers_running
@@ -109,10 +110,11 @@ class Ingest:
         secrets: SecretValues | None = None,
         tap: MetricTap | None = None,
         stack_orders: StackOrders | None = None,
+        hangs: Hangs | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
-        self._tap = tap or MetricTap()
+        self._tap, self._hangs = tap or MetricTap(), hangs
         self._stack_orders = stack_orders or StackOrders(commit, clock.now)
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
@@ -179,6 +181,10 @@ class Ingest:
                 if write.columns:
                     self._tap.publish(job_id, number, write.rank, write.columns)
             acked = {key: state.acked for key, state in attempt.streams.items()}
+            if self._hangs is not None and attempt.job and batch.state == "running":
+                known = {rank: offset for (rank, stream), offset in acked.items() if stream == "spool"}
+                self._hangs.take(job_id, number, batch, writes, docs, known, now)
+                command = command or self._hangs.command(job_id, number, batch.worker)
         return Reply(acked, command, done=batch.state == "ended")
 
     def expected_ends(self) -> dict[str, float]:

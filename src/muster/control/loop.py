@@ -23,6 +23,7 @@ from functools import partial
 from muster.control.clock import Clock
 from muster.control.decide import StepOf, attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
+from muster.control.hangs import Hangs
 from muster.control.listen import EnginePoller
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.core.errors import EngineError, MusterError, Unavailable
@@ -72,10 +73,11 @@ class Controller:
         token_for: TokenFor,
         may_act: Callable[[], bool],
         step_of: StepOf = lambda job, attempt: None,
+        hangs: Hangs | None = None,
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act, self._step_of = token_for, may_act, step_of
-        self._listener = EnginePoller(engine)
+        self._listener, self._hangs = EnginePoller(engine), hangs
         self._engine_hints = EngineHints(engine)
         self._board = Board()
         self._wake = threading.Event()
@@ -227,6 +229,7 @@ class Controller:
 
     def _verdicts(self, this: _Round, state: State) -> Entry:
         events = overdue(state, this.now) if state.seatless else []
+        events += self._hang_events(state, this.now)
         if this.dirty:
             events += attempt_verdicts(state, sorted(this.dirty), this.now, self._step_of)
         if not events:
@@ -238,6 +241,16 @@ class Controller:
                 if not reports:  # the engine never had it, so there is nothing to forget there
                     self._drop(key)
         return self._entry(state, this, events)
+
+    def _hang_events(self, state: State, now: float) -> list[Event]:
+        """Verdicts on gangs that hang. Nothing of the tick depends on them, so an error in them does not stop it."""
+        if self._hangs is None:
+            return []
+        try:
+            return self._hangs.look(state, now, self._listener.watch.frozen)
+        except Exception:
+            log.exception("gangs could not be looked at for hangs")
+            return []
 
     def _settle(self, this: _Round, state: State) -> Entry:
         return self._entry(state, this, settle(state, this.now)) if state.settled else _NOTHING

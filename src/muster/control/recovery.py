@@ -54,7 +54,7 @@ def after_end(job: Job, outcome: str, cause: Reason, now: float, step: int | Non
         return _end(job, "succeeded", cause, now)
     if job.stop is not None and job.stop.then == "stopped":
         return _end(job, "stopped", job.stop.reason, now)
-    if job.stop is not None:
+    if job.stop is not None and job.stop.reason.category != "worker":
         return _again(job, _checked(job, job.stop, now), "preempted", now, now)
     if cause.code in ("max_duration", "no_good_checkpoint") or (cause.code == "time_limit" and not _saved(job)):
         return _end(job, "stopped", cause, now)  # without a checkpoint it would start from the beginning every time

@@ -42,9 +42,9 @@ def gang_of(store: Store, job: Job | None, number: int) -> ReportingGang:
 
 def check_ranks(gang: ReportingGang, batch: Batch) -> None:
     """Raises Invalid for a rank that the gang doesn't have: each rank has its own streams and its own output limit."""
-    for piece in batch.pieces:
-        if piece.rank >= gang.ranks:
-            raise Invalid(f"There is no rank {piece.rank}: the attempt has {gang.ranks}.")
+    for rank in [*(piece.rank for piece in batch.pieces), *(pulse.rank for pulse in batch.pulses)]:
+        if rank >= gang.ranks:
+            raise Invalid(f"There is no rank {rank}: the attempt has {gang.ranks}.")
 
 
 def shipped_patch(gang: ReportingGang, run: Mapping[str, Any], number: int, batch: Batch, now: float) -> dict[str, Any]:

@@ -49,6 +49,10 @@ class Watch:
         """By worker; a worker that was never reported is missing."""
         return self._seen.get((job, attempt), _NOTHING)
 
+    def frozen(self, job: str, attempt: int) -> set[int]:
+        """Workers whose launcher's process is stopped, as far as the engine can see it."""
+        return {worker for worker, last in self.of(job, attempt).items() if last.report and last.report.frozen}
+
     def replace(self, reports: Sequence[WorkerReport], state: State, now: float) -> None:
         """Stores a full poll: an active worker that it doesn't list becomes unknown."""
         before, self._seen, self._timers = self._seen, {}, []

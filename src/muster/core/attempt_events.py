@@ -113,6 +113,33 @@ class AttemptPaused(Payload):
             changes.touch(job)
 
 
+@payload("attempt.hung")
+class AttemptHung(Payload):
+    """The gang's processes live and its work does not go on. `verdict` says which ranks are behind, by which signals;
+    `action` is what follows: `restart`, or `report` for nothing."""
+
+    reason: Reason
+    verdict: Doc
+    action: str
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.stop is None:
+            job.reason = self.reason
+            changes.touch(job)
+
+
+@payload("attempt.moves")
+class AttemptMoves(Payload):
+    """A gang that was reported as hung goes on by itself."""
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.stop is None and job.reason is not None and job.reason.code == "hung":
+            job.reason = None
+            changes.touch(job)
+
+
 @payload("worker.placed")
 class WorkerPlaced(Payload):
     """The machine that the engine chose for the worker with this index."""

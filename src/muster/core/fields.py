@@ -225,6 +225,8 @@ def _keys(model: type[BaseModel], above: FieldPath = ()) -> dict[str, Field]:
 
 
 OUTCOMES: Final = {"afterok": "succeeded", "afterany": "ended", "afternotok": "failed"}  # as Slurm calls them
+# A YAML 1.1 parser turns `on` and `off` into booleans.
+SWITCH: Final = {"on": "restart", "true": "restart", "false": "off"}
 _NOTED: Final = {field.path: field for field in _noted(JobSpec)}
 _SECTIONS: Final = {field.path: model for field in _NOTED.values() if (model := section_model(field.info))}
 _KEYS: Final = {(): _keys(JobSpec), **{path: _keys(model, path) for path, model in _SECTIONS.items()}}
@@ -232,6 +234,7 @@ FIELDS: Final = {path: field for path, field in _NOTED.items() if path not in _S
 _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("text", "name", "path", "commands"), str),
     "choice": lambda text: text.strip().lower(),
+    "switch": lambda text: SWITCH.get(text.strip().lower(), text.strip().lower()),
     **dict.fromkeys(("integer", "nodes"), units.parse_integer),
     "number": units.parse_number,
     "flag": units.parse_flag,

@@ -273,6 +273,13 @@ _KINDS = [
         "the machine ran out of memory and the kernel killed a rank",
         "Ask for more memory, or for fewer ranks on a node.",
     ),
+    ReasonKind(
+        "hung",
+        "worker",
+        "its processes live and its work does not go on",
+        "See the stacks in `muster logs`, and which rank is behind in `muster why`. If it was no hang, give it more "
+        "time with `hang: {patience: 1h}`, or set `hang: off`.",
+    ),
     # ends that the platform caused
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
     ReasonKind("quota_reclaimed", "preempted", "the accelerators that it had borrowed were wanted back"),

@@ -139,6 +139,7 @@ _NODES: Final = {"type": "integer", "minimum": 1, "maximum": 10_000}
 _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
     "duration": DURATION_SHAPES,
     "duration_or_auto": DURATION_SHAPES,
+    "switch": [{"type": "boolean"}, {"const": "on"}],
     "size": [{"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTP]i?B?|B)$"}],
     "accelerators": [
         _PART,

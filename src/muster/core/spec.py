@@ -136,6 +136,29 @@ class Retry(_Canonical):
     ] = 10.0
 
 
+class Hang(_Canonical):
+    """What is done about a gang whose processes live and whose work does not go on."""
+
+    action: Annotated[
+        Literal["restart", "report", "off"],
+        Field(description="`restart` stops it and starts it again from its last checkpoint, which counts as a restart "
+              "of `retry`; `report` says so and does nothing; `off` does not look. A `session` is never looked at."),
+        Notation("switch", "`on` (or `restart`), `report` or `off`", "off"),
+    ] = "restart"  # fmt: skip
+    least: Annotated[
+        Seconds,
+        Field(description="The shortest time without a step after which a program that reports steps may be judged. "
+              "It is longer if its steps are slow: 3 times the p99 of its own step times."),
+        Notation("duration", f"{DURATION_WORDS}, at most ten years", "1m"),
+    ] = 30.0  # fmt: skip
+    patience: Annotated[
+        Seconds,
+        Field(description="The time without any activity for a program that reports no steps, before the first steps, "
+              "and for one that says that it compiles, loads, saves or evaluates."),
+        Notation("duration", f"{DURATION_WORDS}, at most ten years", "10m"),
+    ] = 1800.0  # fmt: skip
+
+
 class JobSpec(_Canonical):
     """One job, complete: durations in seconds, sizes in bytes, every default filled in."""
 
@@ -284,6 +307,12 @@ class JobSpec(_Canonical):
         Notation("section", "a mapping such as `{max_restarts: 3, backoff: 10s}`, or a whole number",
                 "{max_restarts: 3}", shorthand="max_restarts"),
     ] = Retry()  # fmt: skip
+    hang: Annotated[
+        Hang,
+        Field(description="What is done about a gang that hangs. `hang: off` is short for `hang: {action: off}`."),
+        Notation("section", "`on`, `report`, `off`, or a mapping such as `{patience: 10m}`", "{patience: 10m}",
+                shorthand="action"),
+    ] = Hang()  # fmt: skip
     placement: Annotated[
         PlacementName,
         Field(description="How the gang is laid over the nodes."),

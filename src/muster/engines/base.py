@@ -90,6 +90,7 @@ class WorkerReport:
     exit: WorkerExit | None = None
     node: str = ""  # the machine that it runs on, if the engine chose it
     sure: bool = False  # no launcher is left that could report more: the exit is accepted at once
+    frozen: bool = False  # its launcher's process is stopped by a signal, as far as the engine can see
 
 
 @runtime_checkable

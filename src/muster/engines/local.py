@@ -160,6 +160,7 @@ class LocalEngine:
 
     def _tend(self, worker: LocalWorker, now: float) -> None:
         worker.refresh()
+        worker.kill_frozen(now)
         if worker.needs_launcher(now):
             worker.count_try(now)
             try:

@@ -63,7 +63,8 @@ class LocalWorker:
             # The worker is not gone until a recovery launcher has killed the remaining ranks.
             gone = not self.alive and (self.rebooted or self.tries >= LOST_TRIES)
             status = "lost" if gone else "running"
-        return WorkerReport(self.job, self.attempt, self.number, status, self.exit)
+        frozen = status == "running" and self.alive and is_stopped(self.pid)
+        return WorkerReport(self.job, self.attempt, self.number, status, self.exit, frozen=frozen)
 
     def refresh(self) -> None:
         if self.alive and _readable(self.pidfd):
@@ -105,6 +106,12 @@ class LocalWorker:
         if self.alive and identity and identity["pid"] == self.pid:
             with suppress(ProcessLookupError, FileNotFoundError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)
+
+    def kill_frozen(self, now: float) -> None:
+        """Kills a launcher that can't obey because it is stopped. The next one recovers the worker."""
+        if self.alive and self.exit is None and now >= self.kill_by and is_stopped(self.pid):
+            with suppress(ProcessLookupError, FileNotFoundError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def let_go(self) -> None:
         if self.pidfd >= 0:
@@ -163,6 +170,15 @@ def _start_ticks(pid: int) -> int:
     except OSError:
         return -1
     return int(raw[raw.rindex(b")") + 2 :].split()[19])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is stopped by a signal."""
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return raw[raw.rindex(b")") + 2 :][:1] == b"T"
 
 
 def _readable(pidfd: int) -> bool:

@@ -74,6 +74,10 @@ class Companion:
         """Writes a document to the stream of a rank."""
         self._streams[rank].document(doc)
 
+    def devices(self, rank: int) -> tuple[float, float] | None:
+        """See `Sampler.devices`."""
+        return self._sampler.devices(rank) if self._sampler is not None else None
+
     def finish(self) -> None:
         """Called when the ranks have ended: ships the rest, then closes."""
         if self._uploader is not None:

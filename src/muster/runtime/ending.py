@@ -26,6 +26,7 @@ class Ending:
     rank: int | None = None  # the one that failed first
     oom_killed: bool = False
     forced: bool = False  # SIGKILL was sent
+    killed_at: float = 0.0  # when it was first sent
 
     def due(self, now: float) -> tuple[list[int], bool]:
         """The ranks that get SIGTERM now, and whether all get SIGKILL."""
@@ -34,7 +35,7 @@ class Ending:
             del self.term_at[rank]
         kill = now >= self.kill_at
         if kill:
-            self.forced = True
+            self.forced, self.killed_at = True, self.killed_at or now
             self.kill_at = now + KILL_AGAIN
         return due, kill
 

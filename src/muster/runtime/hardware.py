@@ -20,6 +20,7 @@ FIRST: Final = 0.9  # seconds after the start
 SOON: Final = 5.0  # seconds between samples in the first minute
 LATER: Final = 10.0
 SOON_UNTIL: Final = 60.0
+STALE: Final = 60.0  # seconds after which a device's values say nothing any more: the driver may hang
 SHARE: Final = 200  # the time between two samples is at least this many times a sample's cost
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
@@ -47,6 +48,7 @@ class Sampler:
     leave_out: frozenset[int] = frozenset()  # processes that are not part of the rank
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _latest: dict[int, tuple[float, float, float]] = field(default_factory=dict)  # rank → monotonic time, use, power
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
@@ -57,6 +59,11 @@ class Sampler:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(patience)
+
+    def devices(self, rank: int) -> tuple[float, float] | None:
+        """The use (0..1, of the most used one) and the power (W, together) of a rank's accelerators, if known."""
+        at, use, power = self._latest.get(rank, (0.0, 0.0, 0.0))
+        return (use, power) if at and time.monotonic() - at < STALE else None
 
     def _run(self) -> None:
         before = {rank: take(root, self.leave_out) or Usage() for rank, root in self.roots.items()}
@@ -74,10 +81,17 @@ class Sampler:
                 figures = rates(before[rank], taken, now - at[rank])
                 before[rank], at[rank] = taken, now
                 if nvml:
-                    figures |= _accelerators(nvml, devices.get(rank, []))
+                    figures |= (found := _accelerators(nvml, devices.get(rank, [])))
+                    self._note_devices(rank, found)
                 self.tell(rank, int(now - self.began), figures)
             every = SOON if time.monotonic() - self.began < SOON_UNTIL else LATER
             wait = max(every, SHARE * (time.thread_time() - cost))
+
+    def _note_devices(self, rank: int, figures: Mapping[str, float]) -> None:
+        use = [value for name, value in figures.items() if _plain(name) == "gpu"]
+        power = [value for name, value in figures.items() if _plain(name) == "gpu_power"]
+        if use and power:
+            self._latest[rank] = time.monotonic(), max(use), sum(power)
 
     def _devices(self, nvml: Nvml) -> dict[int, list[Device]]:
         every, found = nvml.devices(), {}
@@ -123,3 +137,8 @@ def _accelerators(nvml: Nvml, devices: list[Device]) -> dict[str, float]:
         suffix = f".{place}" if place else ""
         found |= {f"system/{name}{suffix}": value for name, value in nvml.sample(device).items()}
     return found
+
+
+def _plain(name: str) -> str:
+    """The name of a series without its prefix and the place of its device."""
+    return name.removeprefix("system/").partition(".")[0]

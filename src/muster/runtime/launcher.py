@@ -28,6 +28,7 @@ from muster.runtime.keeper import Keeper
 from muster.runtime.node_checks import failures, run_checks
 from muster.runtime.node_finding import Node
 from muster.runtime.output import Output
+from muster.runtime.pulse import PulseTaker
 from muster.runtime.ranks import WorkerRanks, environment, gang_environment, make_sandbox, workdir
 from muster.runtime.sandbox import WORK, Sandbox, SandboxError
 from muster.runtime.segments import LogStore
@@ -108,6 +109,7 @@ class Launcher:
                 )
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
+        shipper.watch(PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices))
         if not ended:
             ended = self._supervise(shipper, companion)
         self._until_gone(self._gang.kill_strays)

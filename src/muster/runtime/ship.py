@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 from muster import wire
 from muster.runtime import processes
 from muster.runtime.channel import BACKOFF_FIRST, BACKOFF_LAST, Away, Channel
+from muster.runtime.pulse import PulseTaker
 from muster.runtime.streams import Stream
 
 BATCH_BYTES: Final = 4 << 20
@@ -66,6 +67,11 @@ class Shipper:
         self._end_told = False
         self._last = False  # nothing is left to send after the current batch
         self._seen: dict[wire.CommandKind, int] = {}  # each kind has its own: a stop may be older than other commands
+        self._pulses: PulseTaker | None = None
+
+    def watch(self, pulses: PulseTaker) -> None:
+        """Sends the ranks' pulses with the reports from now on."""
+        self._pulses = pulses
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="shipper", daemon=True).start()
@@ -129,8 +135,11 @@ class Shipper:
 
     def _post(self, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
         state: wire.WorkerState = "ended" if ended else "running"
-        seen = max(self._seen.values(), default=0)
-        batch = wire.Batch(self._worker, state, ended, tuple(pieces), seen, self._last, self._node)
+        pulses = self._pulses.take(self._end_of) if self._pulses and self._answered and not self._exit else ()
+        batch = wire.Batch(
+            self._worker, state, ended, tuple(pieces), max(self._seen.values(), default=0), self._last, self._node,
+            time.monotonic(), pulses,
+        )  # fmt: skip
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())
         if status == 200:
             self._accept(wire.Reply.from_json(body), pieces, ended)
@@ -142,6 +151,9 @@ class Shipper:
             self._channel.turn_away()
             unknown = status in (400, 401, 403, 404)  # perhaps permanently, but only 410 says so
             raise Away(f"status {status}: {body[:500].decode(errors='replace')}", slow=unknown)
+
+    def _end_of(self, rank: int, name: wire.Stream) -> int:
+        return next(stream.end() for stream in self._streams if (stream.rank, stream.name) == (rank, name))
 
     def _accept(self, reply: wire.Reply, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
         now = time.monotonic()

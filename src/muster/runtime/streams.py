@@ -55,6 +55,10 @@ class Stream:
         """Whether anything is left to send after this piece."""
         return self._source.end() > (piece.offset + len(piece.data) if piece else self.position)
 
+    def end(self) -> int:
+        """The offset after the last available byte."""
+        return self._source.end()
+
     def settle(self, acked: int) -> None:
         """Follows the server's offset, backwards too: what it lost is sent again as far as it is still here."""
         self.position = max(acked, self._floor)

@@ -28,6 +28,7 @@ MEMORY_SHARE: Final = 20  # a look costs at most one part in this many of the la
 STRAYS_EVERY: Final = 0.02  # seconds between two rounds of killing what is left
 DRAIN: Final = 10.0  # seconds that a process that we can't kill may keep a rank's output open
 GONE_GRACE: Final = 5.0  # seconds
+UNKILLABLE: Final = 60.0  # seconds of SIGKILL after which a process is given up: it is in uninterruptible sleep
 KEEPER_GONE: Final = "the process that held the worker's place on its node has ended"
 
 
@@ -131,7 +132,7 @@ class Supervisor:
                 killed = processes.oom_kills() > self._oom_kills[1]
                 self._ending = failing(now, self._living(), rank.rank, killed)
         self._execs.sweep()
-        if self._strays_at is not None or not (self._gang.alive() or self._leaving()):
+        if self._strays_at is not None or not (self._gang.alive() or self._leaving()) or self._unkillable(now):
             self._clean_up(now)
             return
         if self._rang:
@@ -205,6 +206,11 @@ class Supervisor:
         ending = self._ending
         return ending is not None and not ending.forced and not self._gang.has_left(ending.ranks)
 
+    def _unkillable(self, now: float) -> bool:
+        """Whether ranks have survived SIGKILL for so long that the worker ends without them."""
+        ending = self._ending
+        return ending is not None and ending.forced and now >= ending.killed_at + UNKILLABLE
+
     def _clean_up(self, now: float) -> None:
         """After the last rank: kills remaining processes until none is found."""
         if self._strays_at is None:
@@ -239,6 +245,11 @@ class Supervisor:
             code, signum = first.exit_code, first.signal
         elif killed := [str(ended.rank) for ended in exits if ended.signal == signal.SIGKILL]:
             detail += f"; ended by SIGKILL: rank {', '.join(killed)}"
+        for rank in self._gang.alive():
+            state = processes.stat(rank.pid)
+            detail += (
+                f"; rank {rank.rank} can't be killed: process {rank.pid} is in state {state.state if state else '?'}"
+            )
         return wire.WorkerExit(
             ending.outcome, reason, detail, time.time(), ending.rank, code, signum, exits, self._peak
         )

@@ -18,6 +18,7 @@ from muster.control.damage_watch import DamageWatch
 from muster.control.follow import Follower
 from muster.control.forecaster import Forecaster
 from muster.control.goodput import GoodputLedger
+from muster.control.hangs import Hangs
 from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.ingest_run import reported_step
@@ -83,8 +84,9 @@ class Leader:
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
+        hangs = Hangs()
         self.controller = Controller(
-            self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store)
+            self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store), hangs
         )
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
         self.track = open_tracking(
@@ -105,6 +107,7 @@ class Leader:
             self.secret_values,
             self.tap,
             self.stack_orders,
+            hangs,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, bindparam, select, update
 
 from muster.api.words import FINAL
-from muster.core.attempt_events import AttemptEnded, AttemptPlanned, AttemptRunning
+from muster.core.attempt_events import AttemptEnded, AttemptHung, AttemptMoves, AttemptPlanned, AttemptRunning
 from muster.core.entities.node_record import NodeCharged
 from muster.core.event import SYSTEM, Event
 from muster.core.job_events import (
@@ -102,8 +102,18 @@ class EventRows:
     def touched(self, event: Event, data: Payload) -> None:
         self._attempts[(event.job, event.attempt)] = None
 
+    def hung(self, event: Event, data: AttemptHung) -> None:
+        follows = "It is stopped and starts again" if data.action == "restart" else "Nothing is done about it"
+        text = f"Attempt {event.attempt} hangs: {data.reason.message}. {follows}."
+        self._note(event, "alert", text, data.to_doc())
+
+    def moves(self, event: Event, data: Payload) -> None:
+        self._note(event, "alert", f"Attempt {event.attempt} goes on by itself.", {"attempt": event.attempt})
+
     def stopping(self, event: Event, data: JobStopping) -> None:
         message = data.reason.message
+        if data.reason.code == "hung":
+            return  # the note on the hang says so
         who = "" if event.actor == SYSTEM else f" by {event.actor}"
         if data.then == "queued":
             if _noted(event.attempt):
@@ -242,6 +252,8 @@ _HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] =
     AttemptPlanned: EventRows.touched,
     AttemptRunning: EventRows.running,
     AttemptEnded: EventRows.touched,
+    AttemptHung: EventRows.hung,
+    AttemptMoves: EventRows.moves,
     JobStopping: EventRows.stopping,
     JobRequeued: EventRows.requeued,
     NodeCharged: EventRows.charged,

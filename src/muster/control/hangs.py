@@ -1,0 +1,181 @@
+"""Watches running gangs for hangs: takes what launchers ship, asks for a verdict, has stacks shown, orders the stop.
+
+It lives in memory: after a restart of the server every gang gets its full time again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from muster.core.attempt_events import AttemptHung, AttemptMoves
+from muster.core.event import SYSTEM, Event
+from muster.core.job import Job
+from muster.core.job_events import JobStopping
+from muster.core.payload import Payload
+from muster.core.reasons import Reason, reason
+from muster.core.state import State
+from muster.monitor.activity import ROWS, GangActivity, StepTimes
+from muster.monitor.hang import Verdict, goes_on, judge, seconds
+from muster.store.base import StreamWrite
+from muster.wire import Batch, Command
+
+LOOK: Final = 1.0  # seconds between two looks
+STACKS: Final = 6.0  # seconds for the launchers to write the stacks into the logs, before the gang is stopped
+GRACE: Final = 5.0  # seconds between the request to stop and SIGKILL: collectives can't finish, nothing can be saved
+PHASE_NAME: Final = 32  # characters
+KEPT: Final = 4096  # runs whose step times are remembered
+
+Key = tuple[str, int]  # job, attempt
+Frozen = Callable[[str, int], Collection[int]]  # workers of an attempt whose launcher's process is stopped
+Docs = Sequence[tuple[int, dict[str, Any]]]  # documents, each with its rank
+
+
+@dataclass(slots=True)
+class _Watched:
+    gang: GangActivity
+    verdict: Verdict | None = None
+    hung_at: float = 0.0
+    told: set[int] = field(default_factory=set)  # workers that were asked for stacks
+
+
+class Hangs:
+    """The launchers' requests call `take` and `command`, the control loop `look`."""
+
+    def __init__(self) -> None:
+        self._watched: dict[Key, _Watched] = {}
+        self._times: dict[str, StepTimes] = {}  # by run: an attempt learns from the ones before it
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def take(
+        self, job_id: str, number: int, batch: Batch, writes: Iterable[StreamWrite], docs: Docs,
+        known: Mapping[int, int], now: float,
+    ) -> None:  # fmt: skip
+        """Takes a batch that was stored. `known`: by rank, how many bytes of its reports the server has."""
+        with self._lock:
+            watched = self._open(job_id, number)
+            steps, phases = _steps(writes, docs), _phases(docs)
+            for rank in steps.keys() | phases.keys():
+                watched.gang.report(batch.worker, rank, steps.get(rank, ()), phases.get(rank, ()), now)
+            watched.gang.hear(batch.worker, batch.clock, batch.pulses, known, now)
+
+    def command(self, job_id: str, number: int, worker: int) -> Command | None:
+        """The request for stacks, once for each worker of a gang that hangs."""
+        with self._lock:
+            watched = self._watched.get((job_id, number))
+            if watched is None or watched.verdict is None or worker in watched.told:
+                return None
+            watched.told.add(worker)
+            return Command(int(watched.hung_at * 1000), "stacks")
+
+    def look(self, state: State, now: float, frozen: Frozen) -> list[Event]:
+        """Verdicts on gangs that hang now, and orders to stop those whose stacks were asked for."""
+        if now < self._next:
+            return []
+        self._next = now + LOOK
+        with self._lock:
+            active = {(job.id, job.attempt.number): job for job in map(state.jobs.__getitem__, state.active)
+                      if job.attempt is not None}  # fmt: skip
+            for key in self._watched.keys() - active.keys():
+                del self._watched[key]
+            events: list[Event] = []
+            for key, job in active.items():
+                if job.attempt is not None and _is_watched(job):
+                    watched = self._open(*key)
+                    watched.gang.expect(len(job.attempt.workers), now)
+                    watched.gang.look(now)
+                    events += self._judge(job, watched, frozen, now)
+            return events
+
+    def _judge(self, job: Job, watched: _Watched, frozen: Frozen, now: float) -> list[Event]:
+        assert job.attempt is not None
+        wants, verdict = job.spec.hang, watched.verdict
+        if verdict is None:
+            found = judge(watched.gang, wants.least, wants.patience, frozen(job.id, job.attempt.number))
+            if found is None:
+                return []
+            watched.verdict, watched.hung_at = found, now
+            return [_event(AttemptHung(_reason(job, found), found.to_doc(), wants.action), job, now)]
+        if goes_on(watched.gang, verdict):
+            watched.verdict, watched.told = None, set()
+            return [_event(AttemptMoves(), job, now)]
+        asked = watched.told | set(verdict.workers if verdict.kind == "launcher silent" else ())
+        wait = STACKS if len(asked) >= len(job.attempt.workers) else 2 * STACKS
+        if wants.action != "restart" or now - watched.hung_at < wait:
+            return []
+        return [_event(JobStopping(_reason(job, verdict), "queued", GRACE), job, now)]
+
+    def _open(self, run: str, number: int) -> _Watched:
+        if (run, number) not in self._watched:
+            self._watched[run, number] = _Watched(GangActivity(self._learnt(run)))
+        return self._watched[run, number]
+
+    def _learnt(self, run: str) -> StepTimes:
+        if run not in self._times and len(self._times) >= KEPT:
+            del self._times[next(iter(self._times))]
+        return self._times.setdefault(run, StepTimes())
+
+
+def message(job: Job, verdict: Verdict) -> str:
+    """`no step for 3m12s (limit 45 s): rank 3 on n2 is behind`."""
+    assert job.attempt is not None
+    workers = job.attempt.workers
+    nodes = ", ".join(dict.fromkeys(workers[one].node for one in verdict.workers if one < len(workers)))
+    limit = f"(limit {seconds(verdict.limit)})"
+    said = f"{verdict.signals[0]} {limit}; {'; '.join(verdict.signals[1:])}"
+    if verdict.kind == "launcher silent":
+        return f"{said} ({nodes})"
+    ranks = ", ".join(map(str, verdict.behind[:8])) + (" and others" if len(verdict.behind) > 8 else "")
+    if not verdict.behind:
+        return f"{said}; no rank stands out"
+    return f"{said}; rank {ranks} on {nodes} {'is' if len(verdict.behind) == 1 else 'are'} behind"
+
+
+def _reason(job: Job, verdict: Verdict) -> Reason:
+    told = message(job, verdict)
+    return reason(
+        "hung", told, kind=verdict.kind, ranks=list(verdict.behind), waited=verdict.waited, limit=verdict.limit
+    )
+
+
+def _is_watched(job: Job) -> bool:
+    """A gang that is being stopped, or that has workers which ended, is on its way out."""
+    attempt, wants = job.attempt, job.spec.hang
+    if job.phase != "running" or job.stop is not None or attempt is None or job.spec.kind == "session":
+        return False
+    return wants.action != "off" and all(worker.state == "running" for worker in attempt.workers)
+
+
+def _steps(writes: Iterable[StreamWrite], docs: Docs) -> dict[int, list[tuple[float, int]]]:
+    """The newest steps that ranks reported, with their times: of the metric with the most points, or of progress."""
+    found: dict[int, list[tuple[float, int]]] = {}
+    for write in writes:
+        if write.stream == "spool" and write.columns:
+            column = max(write.columns.values(), key=lambda one: len(one.steps))
+            found.setdefault(write.rank, []).extend(zip(column.times[-ROWS:], column.steps[-ROWS:], strict=True))
+    for rank, doc in docs:
+        step = doc.get("step")
+        if doc.get("type") == "progress" and isinstance(step, int) and abs(step) < 2**63 and rank not in found:
+            found.setdefault(rank, []).append((_time(doc), step))
+    return found
+
+
+def _phases(docs: Docs) -> dict[int, list[tuple[float, str]]]:
+    found: dict[int, list[tuple[float, str]]] = {}
+    for rank, doc in docs:
+        if doc.get("type") == "phase" and isinstance(doc.get("name"), str):
+            found.setdefault(rank, []).append((_time(doc), doc["name"][:PHASE_NAME]))
+    return found
+
+
+def _time(doc: Mapping[str, Any]) -> float:
+    """When a document was written; a program may have put anything there."""
+    time = doc.get("time")
+    return float(time) if isinstance(time, int | float) and abs(time) < 2**63 else 0.0
+
+
+def _event(data: Payload, job: Job, now: float) -> Event:
+    return Event(data, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt else 0)

@@ -1,0 +1,104 @@
+"""Real gangs that hang: stopped processes, a stuck loader, a frozen launcher; and ordinary ones that don't."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hang_kit import LITTLE, hangs, pid_of, stop_process, submit, verdict
+
+from live import LiveServer, call_muster, until
+
+QUICK = {"least": "4s"}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    server = LiveServer(tmp_path_factory.mktemp("hang") / "home")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_stopped_rank_is_named_its_stacks_shown_and_the_gang_restarted(live: LiveServer, tmp_path: Path) -> None:
+    job = submit(live, tmp_path, QUICK)
+    stop_process(pid_of(tmp_path, 1))
+    found = verdict(live, job)
+    said = found["verdict"]
+    assert (said["kind"], said["behind"], found["action"]) == ("process stopped", [1], "restart")
+    assert len(found["verdict"]["signals"]) == 2
+    assert "rank 1 on" in found["reason"]["message"]
+    assert "is behind" in found["reason"]["message"]
+    assert live.wait(job)["phase"] == "succeeded"
+    events = live.get("/v1/events", job=job, limit=1000)["events"]
+    (requeued,) = [event["data"] for event in events if event["kind"] == "job.requeued"]
+    assert (requeued["charge"], requeued["reason"]["code"]) == ("worker", "hung")
+    assert "thread" in live.output(job, attempt=1, rank=1)
+    notes = until(lambda: [n for n in live.get(f"/v1/runs/{job}/notes")["entries"] if n["kind"] == "alert"], "the note")
+    assert "hangs: no step for" in notes[0]["text"]
+    env = {**os.environ, "MUSTER_HOME": str(live.home)}
+    assert "is behind" in call_muster("why", job, env=env).stdout.replace("\n", " ")
+
+
+def test_the_rank_in_a_stuck_loader_is_behind_those_that_wait_for_it(live: LiveServer, tmp_path: Path) -> None:
+    job = submit(live, tmp_path, {**QUICK, "action": "report"})
+    (tmp_path / "loader-1-2").touch()
+    found = verdict(live, job)
+    assert (found["verdict"]["kind"], found["verdict"]["behind"], found["action"]) == ("steps stopped", [2], "report")
+    assert "rank 2" in live.job(job)["reason"]["message"]
+    assert live.job(job)["phase"] == "running"
+    live.post(f"/v1/jobs/{job}/stop")
+    live.wait(job)
+
+
+def test_a_gang_that_goes_on_by_itself_is_said_to(live: LiveServer, tmp_path: Path) -> None:
+    job = submit(live, tmp_path, {**QUICK, "action": "report"})
+    stop_process(pid_of(tmp_path, 0))
+    verdict(live, job)
+    os.kill(pid_of(tmp_path, 0), signal.SIGCONT)
+    until(lambda: live.job(job)["reason"] is None, "the reason to be gone")
+    live.post(f"/v1/jobs/{job}/stop")
+    live.wait(job)
+
+
+def test_a_frozen_launcher_is_killed_and_the_gang_restarted(live: LiveServer, tmp_path: Path) -> None:
+    job = submit(live, tmp_path, QUICK)
+    identity = json.loads((live.home / "local" / "attempts" / job / "1" / "0" / "launcher.json").read_text())
+    stop_process(identity["pid"])
+    assert verdict(live, job)["verdict"]["kind"] == "launcher silent"
+    assert live.wait(job)["phase"] == "succeeded"
+
+
+def test_ordinary_pauses_are_no_hangs(live: LiveServer, tmp_path: Path) -> None:
+    """An evaluation that says so and waits, and a slow step that uses its CPU; each far longer than the limit."""
+    job = submit(live, tmp_path, {"least": "5s"}, envs={"PAUSE": "15", "STEPS": "120"})
+    ended = live.wait(job)
+    assert (ended["phase"], ended["reason"]["code"]) == ("succeeded", "completed"), ended["reason"]
+    assert hangs(live, job) == []
+
+
+def test_a_program_without_steps_is_judged_by_its_activity_or_left_out(live: LiveServer) -> None:
+    quick = {"patience": "4s", "action": "report"}
+    idle = live.submit("sleep 3600", hang=quick, resources=LITTLE)["id"]
+    printing = live.submit("while :; do echo x; sleep 1; done", hang=quick, resources=LITTLE)["id"]
+    off = live.submit("sleep 3600", hang="off", resources=LITTLE)["id"]
+    found = verdict(live, idle)
+    assert (found["verdict"]["kind"], found["verdict"]["behind"]) == ("no activity", [0])
+    until(lambda: live.output(printing).count("x") > 9, "more lines than the patience has seconds")
+    assert (hangs(live, printing), hangs(live, off)) == ([], [])
+    for job in (idle, printing, off):
+        live.post(f"/v1/jobs/{job}/stop")
+        live.wait(job)
+
+
+def test_a_hang_is_found_by_a_server_that_was_started_after_it(live: LiveServer, tmp_path: Path) -> None:
+    job = submit(live, tmp_path, {**QUICK, "patience": "5s"})
+    live.kill()
+    stop_process(pid_of(tmp_path, 1))
+    live.start()
+    assert verdict(live, job)["verdict"]["behind"] == [1]
+    assert live.wait(job)["phase"] == "succeeded"

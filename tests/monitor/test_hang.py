@@ -1,0 +1,139 @@
+"""The judge of hangs on simulated gangs: no verdict on any ordinary sequence, one in time on every frozen one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.monitor.hang import LEAST, PATIENCE, judge, limit_of
+from pulse_kit import BEAT, SimulatedGang
+
+durations = st.floats(0.01, 40.0)
+phases = st.sampled_from(["compile", "load", "saving", "evaluating"])
+ORDINARY = st.one_of(
+    st.tuples(st.just("step"), durations),
+    st.tuples(st.just("pause"), st.floats(1.0, 2000.0)),  # compiles or evaluates without a word
+    st.tuples(phases, st.floats(1.0, PATIENCE - 60.0)),
+)
+
+
+def warmed_up(**about: bool) -> SimulatedGang:
+    made = SimulatedGang(**about)
+    made.phase("compile", 900.0)
+    for _ in range(20):
+        made.step(0.5)
+    return made
+
+
+def replay(gang: SimulatedGang, moments: list[tuple[str, float]]) -> None:
+    for what, seconds in moments:
+        if what == "step":
+            gang.step(seconds)
+        elif what == "pause":
+            gang.work(seconds)
+        else:
+            gang.phase(what, seconds)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(ORDINARY, max_size=8), st.booleans(), st.booleans())
+def test_no_ordinary_sequence_gets_a_verdict(moments: list[tuple[str, float]], steps: bool, devices: bool) -> None:
+    gang = SimulatedGang(reporting=steps, devices=devices)
+    replay(gang, moments)
+    assert gang.found is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.just("step"), durations), min_size=6, max_size=12), st.integers(0, 3))
+def test_a_gang_that_freezes_while_it_trains_gets_one_in_time(moments: list[tuple[str, float]], odd: int) -> None:
+    gang = SimulatedGang()
+    replay(gang, moments)
+    froze, limit = gang.now, limit_of(gang.gang).seconds
+    gang.rest(4 * limit, place={odd: "hrtimer_nanosleep"})
+    assert gang.found is not None
+    assert gang.found.behind == (odd,)
+    assert gang.found_at - froze <= limit + 2 * BEAT
+    assert limit <= max(LEAST, 3 * max(seconds for _, seconds in moments)) + 0.001
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(-1e6, 1e6), st.integers(1, 300))
+def test_a_clock_that_jumps_makes_no_hang(jump: float, pause: int) -> None:
+    gang = warmed_up()
+    gang.jump = jump
+    gang.step(1.0)
+    gang.gang.look(gang.now + 1e5)  # a server that slept
+    gang.now, gang._next = gang.now + pause, gang.now + pause  # and launchers that did
+    for _ in range(20):
+        gang.step(0.5)
+    assert gang.found is None
+
+
+def test_the_stopped_rank_is_behind_even_if_the_others_spin() -> None:
+    gang = warmed_up()
+    gang.stopped = {2}
+    gang.rest(40.0, busy=[0, 1, 3])
+    assert gang.found is not None
+    assert (gang.found.kind, gang.found.behind, gang.found.workers) == ("process stopped", (2,), (0,))
+
+
+def test_the_idle_rank_is_behind_those_that_spin_in_a_collective() -> None:
+    gang = warmed_up()
+    gang.rest(40.0, busy=[0, 2, 3])
+    assert gang.found is not None
+    assert (gang.found.kind, gang.found.behind) == ("steps stopped", (1,))
+
+
+def test_the_rank_with_the_lowest_step_is_behind() -> None:
+    gang = warmed_up()
+    for rank in (0, 1, 2):
+        gang.gang.report(rank % 2, rank, [(gang.now, gang.count + 1)], [], gang.now)
+    gang.rest(40.0)
+    assert gang.found is not None
+    assert gang.found.behind == (3,)
+
+
+def test_devices_in_use_at_idle_power_are_a_hang_and_at_full_power_are_not() -> None:
+    hung, slow = warmed_up(devices=True), warmed_up(devices=True)
+    hung.rest(60.0, busy=range(4), power=75.0)
+    slow.rest(60.0, busy=range(4), power=480.0)
+    assert hung.found is not None
+    assert "at 75 W instead of 4" in hung.found.signals[1]
+    assert slow.found is None
+
+
+def test_a_silent_launcher_needs_a_second_signal() -> None:
+    alone, frozen = warmed_up(), warmed_up()
+    alone.silent = frozen.silent = {1}
+    frozen.frozen = {1}
+    for _ in range(200):
+        alone.step(0.5)  # the rest goes on: it is the network
+    assert alone.found is None
+    alone.rest(60.0)
+    assert alone.found is not None
+    frozen.rest(40.0, busy=range(4))
+    assert frozen.found is not None
+    assert {alone.found.kind, frozen.found.kind} == {"launcher silent"}
+    assert (alone.found.workers, frozen.found.workers) == ((1,), (1,))
+
+
+@pytest.mark.parametrize("reporting", [True, False])
+def test_before_the_first_steps_only_full_rest_for_the_whole_patience_is_a_hang(reporting: bool) -> None:
+    gang = SimulatedGang(reporting=reporting)
+    gang.rest(PATIENCE - 60.0)
+    gang.say()
+    gang.rest(PATIENCE - 60.0)
+    assert gang.found is None
+    gang.rest(120.0)
+    assert gang.found is not None
+    assert (gang.found.kind, gang.found.limit) == ("no activity", PATIENCE)
+
+
+def test_a_phase_is_judged_by_its_own_durations() -> None:
+    gang = warmed_up()
+    gang.phase("evaluating", 1700.0)
+    gang.step(0.5)
+    gang.gang.report(0, 0, [], [(gang.now, "evaluating")], gang.now)
+    assert limit_of(gang.gang).seconds == pytest.approx(3 * 1700.0, abs=30.0)
+    assert judge(gang.gang) is None
