@@ -1,6 +1,7 @@
 """Watches running gangs for hangs: takes what launchers ship, asks for a verdict, has stacks shown, orders the stop.
 
-It lives in memory: after a restart of the server every gang gets its full time again.
+It lives in memory: after a restart of the server every gang gets its full time again, and until its steps are known
+the limit follows from the rate of its progress.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.monitor.activity import ROWS, GangActivity, StepTimes
-from muster.monitor.hang import Verdict, goes_on, judge, seconds
+from muster.monitor.hang import FACTOR, WARM_UP, Verdict, goes_on, judge, seconds
 from muster.store.base import StreamWrite
 from muster.wire import Batch, Command
 
@@ -26,11 +27,13 @@ LOOK: Final = 1.0  # seconds between two looks
 STACKS: Final = 6.0  # seconds for the launchers to write the stacks into the logs, before the gang is stopped
 GRACE: Final = 5.0  # seconds between the request to stop and SIGKILL: collectives can't finish, nothing can be saved
 PHASE_NAME: Final = 32  # characters
+GUESSED: Final = 24.0  # seconds: the least that a step is taken to last, if only the mean rate is known
 KEPT: Final = 4096  # runs whose step times are remembered
 
 Key = tuple[str, int]  # job, attempt
 Frozen = Callable[[str, int], Collection[int]]  # workers of an attempt whose launcher's process is stopped
 Docs = Sequence[tuple[int, dict[str, Any]]]  # documents, each with its rank
+Progress = Callable[[str], Mapping[str, Any] | None]  # the progress of a run, as its document has it
 
 
 @dataclass(slots=True)
@@ -39,12 +42,14 @@ class _Watched:
     verdict: Verdict | None = None
     hung_at: float = 0.0
     told: set[int] = field(default_factory=set)  # workers that were asked for stacks
+    seeded: bool = False  # what an earlier server knew of its progress was looked up
 
 
 class Hangs:
     """The launchers' requests call `take` and `command`, the control loop `look`."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress = lambda run: None) -> None:
+        self._progress = progress
         self._watched: dict[Key, _Watched] = {}
         self._times: dict[str, StepTimes] = {}  # by run: an attempt learns from the ones before it
         self._lock = threading.Lock()
@@ -57,6 +62,7 @@ class Hangs:
         """Takes a batch that was stored. `known`: by rank, how many bytes of its reports the server has."""
         with self._lock:
             watched = self._open(job_id, number)
+            self._seed(watched, job_id, number, batch.worker, now)
             steps, phases = _steps(writes, docs), _phases(docs)
             for rank in steps.keys() | phases.keys():
                 watched.gang.report(batch.worker, rank, steps.get(rank, ()), phases.get(rank, ()), now)
@@ -107,6 +113,16 @@ class Hangs:
         if wants.action != "restart" or now - watched.hung_at < wait:
             return []
         return [_event(JobStopping(_reason(job, verdict), "queued", GRACE), job, now)]
+
+    def _seed(self, watched: _Watched, run: str, number: int, worker: int, now: float) -> None:
+        """For an attempt that made steps before this server started."""
+        if watched.seeded:
+            return
+        watched.seeded = True
+        known, times = self._progress(run), watched.gang.times
+        if known and known["attempt"] == number and known["rate"] and not times.steps:
+            times.steps.extend([max(GUESSED, FACTOR / known["rate"])] * WARM_UP)
+            watched.gang.report(worker, known["rank"], [(0.0, known["step"])], [], now)
 
     def _open(self, run: str, number: int) -> _Watched:
         if (run, number) not in self._watched:

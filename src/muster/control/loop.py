@@ -25,6 +25,7 @@ from muster.control.decide import StepOf, attempt_verdicts, launch_failed, next_
 from muster.control.engine_hints import EngineHints
 from muster.control.hangs import Hangs
 from muster.control.listen import EnginePoller
+from muster.control.node_health import quarantines, returns
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.core.errors import EngineError, MusterError, Unavailable
 from muster.core.event import Event
@@ -215,7 +216,7 @@ class Controller:
         self._listener.settle()
 
     def _observe_nodes(self, this: _Round, state: State) -> Entry:
-        events = self._listener.node_events(state, this.now)
+        events = [*self._listener.node_events(state, this.now), *returns(state, this.now)]
         self._engine_hints.look_at_nodes(state, self._listener.nodes or ())
         return self._entry(state, this, events)
 
@@ -232,6 +233,8 @@ class Controller:
         events += self._hang_events(state, this.now)
         if this.dirty:
             events += attempt_verdicts(state, sorted(this.dirty), this.now, self._step_of)
+            ended = [state.jobs[event.job] for event in events if event.kind == "attempt.ended"]
+            events += quarantines(state, ended, this.now)
         if not events:
             return _NOTHING
         for event in events:
@@ -268,7 +271,7 @@ class Controller:
         if state.settled:  # those that this tick ended have settled others
             self._wanted = True
         if this.dirty:
-            this.actions += desired(state, sorted(this.dirty), self._launched, self._token_for)
+            this.actions += desired(state, sorted(this.dirty), self._launched, self._token_for, this.now)
         if self._listener.news or this.ended:
             this.actions += strays(state, [*self._listener.news, *this.ended])
         return _NOTHING

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from muster.control.node_health import nodes_to_check
 from muster.core.array import array_of
 from muster.core.job import Job
 from muster.core.spec import ranks_per_node, sections
@@ -52,7 +53,9 @@ class Forget:
 Action = Launch | Stop | Forget
 
 
-def desired(state: State, job_ids: Iterable[str], launched: Container[Key], token_for: TokenFor) -> list[Action]:
+def desired(
+    state: State, job_ids: Iterable[str], launched: Container[Key], token_for: TokenFor, now: float
+) -> list[Action]:
     """The actions that the named jobs need now, given the launches that were already made."""
     actions: list[Action] = []
     for job_id in job_ids:
@@ -66,7 +69,8 @@ def desired(state: State, job_ids: Iterable[str], launched: Container[Key], toke
             actions.append(Stop(job.id, number, job.stop.grace, job.stop.reason.code, job.stop.at))
         elif alive == len(workers):
             if job.phase == "starting" and (job.id, number) not in launched:
-                actions.append(Launch(gang_of(job, token_for(job.id, number))))
+                checked = nodes_to_check(state, job.attempt.pool, now)
+                actions.append(Launch(replace(gang_of(job, token_for(job.id, number)), check_nodes=checked)))
         elif alive and any(w.exit is not None and w.exit["outcome"] != "succeeded" for w in workers):
             actions.append(Stop(job.id, number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
     return actions

@@ -148,9 +148,9 @@ class Hang(_Canonical):
     least: Annotated[
         Seconds,
         Field(description="The shortest time without a step after which a program that reports steps may be judged. "
-              "It is longer if its steps are slow: 3 times the p99 of its own step times."),
+              "It is longer if its steps are slow: 2.5 times the p99 of its own step times."),
         Notation("duration", f"{DURATION_WORDS}, at most ten years", "1m"),
-    ] = 30.0  # fmt: skip
+    ] = 25.0  # fmt: skip
     patience: Annotated[
         Seconds,
         Field(description="The time without any activity for a program that reports no steps, before the first steps, "

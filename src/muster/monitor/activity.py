@@ -50,6 +50,7 @@ class RankActivity:
     pulse: Pulse | None = None
     _at: float | None = None  # time of its last step, by its own clock
     _moved: bool = False
+    _told: float = 0.0  # when it last reported a step or a phase, by the server's clock
 
     @property
     def inactive(self) -> float:
@@ -57,9 +58,12 @@ class RankActivity:
         device = self.device_idle if self.device_idle is not None else self.idle
         return min(self.idle, self.silent, self.no_io, device)
 
-    def report(self, steps: Sequence[tuple[float, int]], phases: Sequence[tuple[float, str]]) -> list[float]:
+    def report(
+        self, steps: Sequence[tuple[float, int]], phases: Sequence[tuple[float, str]], now: float
+    ) -> list[float]:
         """Takes new steps and phases, each with its time. Returns the durations of steps, for learning."""
         found: list[float] = []
+        self._told = now
         news: list[tuple[float, int | str]] = [*steps[-ROWS:], *phases[-ROWS:]]
         for at, said in sorted(news, key=lambda one: one[0]):
             if isinstance(said, str):
@@ -73,7 +77,7 @@ class RankActivity:
                 self.steps += 1
         return found
 
-    def beat(self, pulse: Pulse, elapsed: float, credit: float, caught_up: bool, stepping: bool) -> None:
+    def beat(self, pulse: Pulse, elapsed: float, credit: float, caught_up: bool, now: float, stepping: bool) -> None:
         """Takes a pulse. `elapsed`: seconds since the last one, by its launcher; `credit`: what they count for.
         `caught_up`: all reports that the rank had made are known here. `stepping`: the gang makes steps."""
         last, self.pulse = self.pulse, pulse
@@ -84,12 +88,12 @@ class RankActivity:
         self.cpu = max(0.0, spent) / elapsed
         # A process that ends takes its figures with it, and that is activity. Waiting for a core is no rest either.
         busy = self.cpu >= IDLE_CPU or spent < 0 or pulse.state == last.state == "R"
-        self.still = self.still + credit if caught_up and not moved else 0.0
+        self.still = min(credit, now - self._told) if moved else self.still + credit if caught_up else 0.0
         self.idle = 0.0 if busy else self.idle + credit
         said = moved or (pulse.spool, pulse.log) != (last.spool, last.log)
         self.silent = 0.0 if said else self.silent + credit
         self.no_io = self.no_io + credit if 0 <= traffic <= IDLE_IO * elapsed else 0.0
-        self.stopped = self.stopped + credit if pulse.state == last.state == "T" else 0.0
+        self.stopped = self.stopped + credit if pulse.state == "T" else 0.0
         self.blocked = self.blocked + credit if pulse.state == last.state == "D" else 0.0
         self._beat_device(pulse, credit, stepping)
 
@@ -152,7 +156,7 @@ class GangActivity:
         """Takes what a rank reported, as it arrives: steps and phases, each with the rank's own time."""
         one, known = self._rank(worker, rank), self.times.phases
         before, lasted = one.phase, one.still
-        self.times.steps.extend(one.report(steps, phases))
+        self.times.steps.extend(one.report(steps, phases, now))
         if steps:
             self._stepped = now
         if one.phase != before and before not in STEPPING and (before in known or len(known) < PHASES):
@@ -171,7 +175,9 @@ class GangActivity:
         stepping = self._stepped is not None and now - self._stepped <= CREDIT
         for pulse in taken:
             caught_up = known.get(pulse.rank, 0) >= pulse.spool
-            self._rank(worker, pulse.rank).beat(pulse, elapsed, credit, caught_up, stepping)
+            one = self._rank(worker, pulse.rank)
+            one.worker = worker
+            one.beat(pulse, elapsed, credit, caught_up, now, stepping)
         living = {pulse.rank for pulse in taken}
         for rank in [one.rank for one in self.ranks.values() if one.worker == worker and one.rank not in living]:
             del self.ranks[rank]  # it has ended

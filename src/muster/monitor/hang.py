@@ -13,8 +13,11 @@ from typing import Any, Final, Literal
 
 from muster.monitor.activity import STEPPING, GangActivity, RankActivity
 
-LEAST: Final = 30.0  # seconds: the shortest limit for programs that report steps
-FACTOR: Final = 3.0  # times the p99 of the run's own step times
+# A verdict comes a few seconds after its limit: by then it is at most max(30 s, 3 × p99) since the last step.
+LEAST: Final = 25.0  # seconds: the shortest limit for programs that report steps
+FACTOR: Final = 2.5  # times the p99 of the run's own step times
+SUPPORT: Final = 0.8  # of the limit: how long the second signal must last
+PHASE_FACTOR: Final = 3.0  # times the longest phase of the same name
 WARM_UP: Final = 5  # step times before a limit is learnt
 PATIENCE: Final = 1800.0  # seconds for programs without steps, and for phases other than training
 UNSURE: Final = 300.0  # seconds for a process in uninterruptible sleep, and for a stopped one without steps
@@ -87,22 +90,21 @@ def limit_of(gang: GangActivity, least: float = LEAST, patience: float = PATIENC
     phases = {one.phase for one in gang.ranks.values()} - STEPPING
     if phases:
         longest, phase = max((times.phases.get(name, 0.0), name) for name in phases)
-        return Limit(max(patience, FACTOR * longest), f"a rank is in the phase `{phase}`", steps, stopped)
+        return Limit(max(patience, PHASE_FACTOR * longest), f"a rank is in the phase `{phase}`", steps, stopped)
     if not learnt:
         why = f"fewer than {WARM_UP} steps are known" if steps else "the program reports no steps"
         return Limit(patience, why, steps, stopped)
-    if base > FACTOR * p99:
-        return Limit(base, f"the least; 3 × the p99 of {len(times.steps)} steps is {FACTOR * p99:.1f} s", True, stopped)
-    return Limit(base, f"3 × the p99 of {len(times.steps)} steps", True, stopped)
+    source = f"{FACTOR} × the p99 of {len(times.steps)} steps"
+    return Limit(base, f"the least; {source} is {FACTOR * p99:.1f} s" if base > FACTOR * p99 else source, True, stopped)
 
 
 # --- the kinds, the surest first --------------------------------------------------------------------------------------
 def _process_stopped(ranks: Sequence[RankActivity], still: float, limit: Limit) -> Verdict | None:
-    found = [one for one in ranks if one.stopped >= limit.stopped]
+    found = [one for one in ranks if one.stopped >= SUPPORT * limit.stopped]
     if not found or (limit.steps and min(still, min(one.still for one in found)) < limit.stopped):
         return None  # others still make steps: it may be a program of its own beside the gang
     quiet = min(one.silent for one in found)
-    if quiet < limit.stopped:
+    if quiet < (SUPPORT if limit.steps else 1.0) * limit.stopped:
         return None
     signals = (
         f"no step for {seconds(still)}" if limit.steps else f"no output for {seconds(quiet)}",
@@ -140,8 +142,8 @@ def _launcher_silent(
 def _steps_stopped(ranks: Sequence[RankActivity], still: float, limit: Limit, patience: float) -> Verdict | None:
     if still < limit.seconds:
         return None
-    idle = [one for one in ranks if one.inactive >= _idle_limit(one, limit.seconds, patience)]
-    spinning = [one for one in ranks if one.spinning >= limit.seconds]
+    idle = [one for one in ranks if one.inactive >= _idle_limit(one, SUPPORT * limit.seconds, patience)]
+    spinning = [one for one in ranks if one.spinning >= SUPPORT * limit.seconds]
     if idle:
         least = min(one.inactive for one in idle)
         signal = f"{_names(idle)}: no CPU time, I/O, output or device activity for {seconds(least)}"

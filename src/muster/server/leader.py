@@ -84,7 +84,7 @@ class Leader:
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
-        hangs = Hangs()
+        hangs = Hangs(lambda run: store.run(run).get("progress"))
         self.controller = Controller(
             self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store), hangs
         )
