@@ -383,7 +383,7 @@ def test_a_second_process_beside_the_first_is_told_and_one_after_it_goes_on(tmp_
     run(script, tmp_path, "after")
     columns = recovered(tmp_path).columns
     assert {name: len(column.steps) for name, column in columns.items()} == {"first": 3, "after": 3}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["spool.0", "spool.1"]
+    assert sorted(path.name for path in tmp_path.glob("spool.*")) == ["spool.0", "spool.1"]
 
 
 LIGHT = """
