@@ -1,0 +1,79 @@
+"""Which nodes are checked before a gang starts there, which are taken out, and which come back. Pure functions.
+
+A node that failed lately is checked by the launcher before it starts ranks there. A check that fails takes the node
+out. After a while it may be used again, and is checked again; each time it is out for twice as long, and in the end it
+stays out until a person puts it back. A breaker limits what the checks may take out, because a check that is wrong must
+not empty a pool. Coming back is never limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Final
+
+from muster.core.entities.node import CHECKS, Node, NodeHealth
+from muster.core.entities.node_record import NODE_RECORDS
+from muster.core.event import SYSTEM, Event
+from muster.core.job import Job
+from muster.core.state import State
+
+LATELY: Final = 24 * 3600.0  # seconds after a failure in which a node is checked before each start
+NAMED_MAX: Final = 256  # nodes that a launch names, those that failed last
+BREAKER: Final = 0.1  # the part of a pool that the checks may take out
+OUT_FIRST: Final = 900.0  # seconds that a node is out after its first failed check, doubled with each
+OUT_TIMES: Final = 6  # failed checks after which it stays out
+FAILED: Final = "node_check_failed"
+
+
+def nodes_to_check(state: State, pool: str, now: float) -> tuple[str, ...]:
+    """The nodes of a pool that failed lately, those that failed last first."""
+    recent = [
+        record
+        for record in NODE_RECORDS.all(state).values()
+        if now - record.last < LATELY and (node := state.find_node(record.name)) is not None and node.pool == pool
+    ]
+    recent.sort(key=lambda record: (-record.last, record.name))
+    return tuple(record.name for record in recent[:NAMED_MAX])
+
+
+def quarantines(state: State, jobs: Iterable[Job], now: float) -> list[Event]:
+    """Events for the nodes of these ended attempts on which a check failed, as far as the breaker allows."""
+    taken: dict[str, Event] = {}
+    for job in jobs:
+        for worker in job.attempt.workers if job.attempt is not None else ():
+            if worker.exit is None or worker.exit["reason"] != FAILED:
+                continue
+            node = state.find_node(worker.node)
+            if node is not None and node.health == "healthy" and node.name not in taken and _allows(state, node, taken):
+                why = f"{str(worker.exit['detail'])[:300]} (checked before {job.id} started)"
+                taken[node.name] = Event(NodeHealth(node.name, "quarantined", why, CHECKS), now, SYSTEM)
+    return list(taken.values())
+
+
+def returns(state: State, now: float) -> list[Event]:
+    """Events for the nodes that the checks took out and that have been out for long enough."""
+    records = NODE_RECORDS.all(state)
+    events = []
+    for node in (*state.nodes.values(), *state.machines.values()):
+        record = records.get(node.name) if _out(node) else None
+        if record is not None and (back := _back_at(record.failures.get(FAILED, 1), record.last)) and now >= back:
+            healthy = NodeHealth(node.name, "healthy", "it is checked before the next start there", CHECKS)
+            events.append(Event(healthy, now, SYSTEM))
+    return events
+
+
+def _back_at(failed: int, last: float) -> float | None:
+    """When a node that failed so many checks may be used again; None for never."""
+    return last + OUT_FIRST * 2 ** (failed - 1) if failed < OUT_TIMES else None
+
+
+def _allows(state: State, node: Node, taken: Container[str]) -> bool:
+    """Whether the breaker lets the checks take this node out. Of a few nodes one may go, and never the only one."""
+    group = state.machines if node.role == "machine" else state.nodes
+    pool = [other for other in group.values() if other.pool == node.pool and other.role == node.role]
+    gone = sum(_out(other) or other.name in taken for other in pool)
+    return len(pool) > 1 and gone < max(1, int(len(pool) * BREAKER))
+
+
+def _out(node: Node) -> bool:
+    return node.by == CHECKS and node.health != "healthy"
