@@ -1,0 +1,109 @@
+"""Nodes that failed: which are checked, which a failed check takes out, what the breaker leaves, and who comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rig import LOST, Rig, nodes
+
+from muster.control.node_health import BREAKER, LATELY, OUT_FIRST, OUT_TIMES, nodes_to_check
+from muster.core.entities.node import CHECKS, NodeHealth
+from muster.core.event import Event
+from muster.wire import WorkerExit
+
+FAULTY = WorkerExit("failed", "node_check_failed", "disk: what was read is not what was written", 0.0)
+
+
+def fail(rig: Rig, end: WorkerExit, **spec: object) -> str:
+    """A job whose attempt ends like this on the first node that is free; it goes on elsewhere."""
+    job = rig.submit(retry={"backoff": 0}, **spec)
+    rig.tick()
+    at = rig.job(job).attempt.workers[0].node
+    rig.end(job, end)
+    rig.tick(3)
+    rig.end(job)
+    rig.tick(3)
+    return at
+
+
+def out(rig: Rig) -> dict[str, str]:
+    return {node.name: node.why for node in rig.state.nodes.values() if node.health == "quarantined"}
+
+
+def test_a_node_that_failed_lately_is_named_to_launchers_and_no_other() -> None:
+    rig = Rig(nodes(3))
+    seen: list[tuple[str, ...]] = []
+    rig.engine.refuse = lambda gang: seen.append(tuple(gang.check_nodes))
+    bad = fail(rig, LOST)
+    assert seen == [(), (bad,)]
+    assert nodes_to_check(rig.state, "main", rig.clock.now()) == (bad,)
+    assert nodes_to_check(rig.state, "other", rig.clock.now()) == ()
+    assert nodes_to_check(rig.state, "main", rig.clock.now() + LATELY) == ()
+    rig.close()
+
+
+def test_a_failed_check_takes_the_node_out_and_the_job_goes_on_elsewhere() -> None:
+    rig = Rig(nodes(3))
+    job = rig.submit(retry={"backoff": 0})
+    rig.tick()
+    bad = rig.job(job).attempt.workers[0].node
+    rig.end(job, FAULTY)
+    rig.tick(3)
+    assert out(rig) == {bad: f"disk: what was read is not what was written (checked before {job} started)"}
+    assert rig.state.nodes[bad].by == CHECKS
+    assert rig.job(job).attempt.workers[0].node != bad
+    assert rig.job(job).charges == {"node": 1}
+    rig.close()
+
+
+def test_the_breaker_leaves_the_rest_of_a_pool_alone() -> None:
+    for count, most in ((1, 0), (3, 1), (20, 2), (40, int(40 * BREAKER))):
+        rig = Rig(nodes(count))
+        for _ in range(6):
+            fail(rig, FAULTY)
+        assert len(out(rig)) == most, count
+        rig.close()
+
+
+def test_what_people_took_out_is_not_the_checks_business() -> None:
+    rig = Rig(nodes(20))
+    for number in range(5):
+        rig.tell(Event(NodeHealth(f"n{number}", "draining", "new fans"), rig.clock.now(), "ada"))
+    rig.tick()
+    assert len([fail(rig, FAULTY) for _ in range(2)]) == len(out(rig))
+    rig.clock.time += OUT_FIRST * 2**OUT_TIMES
+    rig.restart()
+    rig.tick()
+    assert rig.state.nodes["n0"].health == "draining"
+    rig.close()
+
+
+def test_it_comes_back_later_each_time_and_in_the_end_not_by_itself() -> None:
+    rig = Rig([replace(node, name=name) for node, name in zip(nodes(2), ("bad", "good"), strict=True)])
+    for number in range(OUT_TIMES):
+        rig.tell(Event(NodeHealth("good", "draining", "kept away"), rig.clock.now(), "ada"))
+        rig.tick()
+        job = rig.submit(retry={"backoff": 0})
+        rig.tick()
+        rig.end(job, FAULTY)
+        rig.tick(3)
+        assert set(out(rig)) == {"bad"}
+        rig.tell(Event(NodeHealth("good", "healthy", ""), rig.clock.now(), "ada"))
+        rig.tick(3)
+        rig.end(job)
+        rig.tick(3)
+        wait = OUT_FIRST * 2**number
+        again(rig, wait - 1)
+        assert set(out(rig)) == {"bad"}, number
+        again(rig, 2)
+        assert set(out(rig)) == ({"bad"} if number == OUT_TIMES - 1 else set()), number
+    rig.tell(Event(NodeHealth("bad", "healthy", ""), rig.clock.now(), "ada"))
+    assert out(rig) == {}
+    rig.close()
+
+
+def again(rig: Rig, seconds: float) -> None:
+    """Time passes, and the engine is asked for its nodes anew."""
+    rig.clock.time += seconds
+    rig.engine._nodes_changed = True
+    rig.tick()
