@@ -139,17 +139,31 @@ def test_a_py_spy_that_may_not_look_or_hangs_leaves_it_to_the_handler(shop: Laun
     assert take(shop, folder, launcher, 6)[0]["processes"][0]["source"] == "signal"
 
 
-def test_a_process_whose_handler_is_not_ours_gets_no_signal(shop: LauncherFixture, tmp_path: Path) -> None:
-    """Its own handler for the signal would run; and a closed descriptor may be another file by now."""
-    code = (
-        "import os, signal, time; signal.signal(28, lambda *_: print('disturbed', flush=True)); print('up', flush=True)"
-    )
-    run = f'exec {PYTHON} -S -c "{code}; time.sleep(1000)"'
-    folder, launcher = start(shop, run, "off")
+def test_a_process_that_closed_the_file_of_its_handler_gets_no_signal(shop: LauncherFixture) -> None:
+    """The handler would write to whatever has the number of that file by now."""
+    code = "import os, time; os.closerange(3, 2000); fd = os.open('other', os.O_WRONLY | os.O_CREAT)"
+    code += "; [os.dup2(fd, number) for number in range(500, 510)]; print('up', flush=True); time.sleep(1000)"
+    folder, launcher = start(shop, f'exec {PYTHON} -c "{code}"', "off")
     (doc,) = take(shop, folder, launcher, 5)
     assert doc["processes"][0]["source"] == "kernel"
     assert "it did not answer" in doc["processes"][0]["problem"]
+    assert (shop.root / "work" / "other").read_bytes() == b""
+
+
+def test_a_process_with_another_handler_is_not_disturbed(shop: LauncherFixture) -> None:
+    code = "import signal, time; signal.signal(28, lambda *_: print('disturbed', flush=True)); print('up', flush=True)"
+    folder, launcher = start(shop, f'exec {PYTHON} -S -c "{code}; time.sleep(1000)"', "off")
+    (doc,) = take(shop, folder, launcher, 5)
+    assert doc["processes"][0]["source"] == "kernel"
     assert "disturbed" not in shop.server.log()
+
+
+def test_a_stop_that_is_older_than_the_stacks_is_obeyed(shop: LauncherFixture) -> None:
+    start(shop, "echo up; exec sleep 612")
+    shop.server.commands["token"] = wire.Command(9, "stacks")
+    wait_for(lambda: shop.server.documents("stacks"))
+    shop.server.commands["token"] = wire.Command(7, "stop", "user_stop", grace=60.0)
+    wait_for(lambda: shop.server.attempt().exits, "the end")
 
 
 def test_nccls_flight_record_is_kept_with_the_run(shop: LauncherFixture) -> None:
