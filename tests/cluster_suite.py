@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 import httpx
 import pytest
 
+from exec_kit import Screen
 from live import LiveServer, stop_everything, until
 from muster.client import Client
 
@@ -141,7 +142,7 @@ class ClusterContract:
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         assert value not in server.output(job)
 
-    def test_commands_and_copies_beside_the_ranks_of_each_worker(
+    def test_commands_shells_and_copies_beside_the_ranks_of_each_worker(
         self, rig: Rig, server: LiveServer, folder: Path
     ) -> None:
         run = hold(folder)
@@ -153,6 +154,14 @@ class ClusterContract:
                 done = client.exec(job, shown, worker=worker, input=b"given")
                 assert done.text == f"{node} {worker} {job}\n{folder}\ngiven", done
                 assert done.code == 5
+            screen = Screen(server, "attach", job, "--worker", "1")
+            try:
+                screen.shows(f"{job}, worker 1 on {client.job(job).nodes[1]}")
+                screen.types("test -t 0 && echo a-terminal-of-$RANK; exit 6\r")
+                screen.shows("\na-terminal-of-1")
+                assert screen.process.wait(60) == 6
+            finally:
+                screen.close()
             made = folder / "made"
             made.mkdir()
             (made / "a").write_bytes(bytes(range(256)) * 5000)

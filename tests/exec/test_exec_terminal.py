@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import termios
 from collections.abc import Iterator
 
 import pytest
 
-from exec_kit import client_of, held, muster, processes_with, until_gone
+from exec_kit import Screen, client_of, held, muster, processes_with, until_gone
 from live import LiveServer, live_server, until
 
 
@@ -24,49 +22,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 @pytest.fixture(scope="module")
 def job(server: LiveServer) -> str:
     return held(server)
-
-
-class Screen:
-    """A terminal of 30 rows and 100 columns with `muster` in it."""
-
-    def __init__(self, server: LiveServer, *words: str) -> None:
-        self.fd, inner = os.openpty()
-        self.before = termios.tcgetattr(self.fd)
-        termios.tcsetwinsize(self.fd, (30, 100))
-        env = {"TERM": "dumb", "PS1": "$ "}
-        self.process = muster(server, *words, stdin=inner, stdout=inner, stderr=inner, env=env, start_new_session=True)
-        os.close(inner)
-        os.set_blocking(self.fd, False)
-        self.seen = ""
-
-    def shows(self, pattern: str) -> str:
-        """Waits until what was shown since the last call has this, and returns it."""
-
-        def found() -> re.Match[str] | None:
-            try:
-                self.seen += os.read(self.fd, 65536).decode(errors="replace")
-            except (BlockingIOError, OSError):  # nothing now; or nobody has the terminal open
-                pass
-            return re.search(pattern, self.seen)
-
-        try:
-            match = until(found, f"{pattern!r}", 60)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; shown was {self.seen!r}") from None
-        self.seen = self.seen[match.end() :]
-        return match[0]
-
-    def types(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def resize(self, rows: int, columns: int) -> None:
-        termios.tcsetwinsize(self.fd, (rows, columns))
-        os.kill(self.process.pid, signal.SIGWINCH)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.fd)
 
 
 @pytest.fixture

@@ -34,6 +34,9 @@ mkdir -p "$1/proc" "$1/dev/shm" "$1/muster"
 for name in null zero full random urandom tty; do touch "$1/dev/$name"; mount --bind "/dev/$name" "$1/dev/$name"; done
 touch "$1/dev/termination-log"
 ln -s /proc/self/fd "$1/dev/fd"
+mkdir "$1/dev/pts"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$1/dev/pts"
+ln -s pts/ptmx "$1/dev/ptmx"
 echo ready
 exec sleep 2147483647
 """
