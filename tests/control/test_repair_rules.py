@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from muster.control.decide import attempt_verdicts
 from muster.core.attempt_events import AttemptPlanned, AttemptRunning, CheckpointCommitted, WorkerEnded
-from muster.core.entities.node import NodeJoined
+from muster.core.entities.node import NodeJoined, NodeLeft
 from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.event import Event
 from muster.core.job import Job
@@ -202,6 +202,8 @@ def test_an_error_that_also_happens_elsewhere_or_passes_on_the_same_node_is_not_
 def test_a_lost_node_is_counted_once_and_the_count_outlives_it() -> None:
     course = Course()
     course.attempt(LOST, step=5)
+    course.tell(NodeLeft("n0"), 0)
+    course.tell(NodeJoined("n0", "main", Resources(8000), {}), 0)
     course.attempt(LOST, step=9)
     assert NODE_RECORDS.all(course.state)["n0"].failures == {"node_lost": 2}
 

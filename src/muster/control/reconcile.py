@@ -26,6 +26,8 @@ GANG_GRACE = (
     5.0  # seconds of grace for the rest of a broken gang: its collectives can't finish, so there is nothing to save
 )
 
+_PATH_MAX = 4096  # characters of a path in the environment: the program reported it
+
 Key = tuple[str, int]  # job, attempt
 TokenFor = Callable[[str, int], str]
 
@@ -108,7 +110,7 @@ def _array_envs(job: Job, names: ArrayNames) -> dict[str, str]:
 def _checkpoint_envs(job: Job) -> dict[str, str]:
     """What the program is told of the checkpoint to start from; see `muster.runtime.checkpoint_search`."""
     found: dict[str, str] = {}
-    if job.checkpoint is not None and job.checkpoint.path:
+    if job.checkpoint is not None and 0 < len(job.checkpoint.path) <= _PATH_MAX:
         found |= {CHECKPOINT_KNOWN: job.checkpoint.path, CHECKPOINT_WAIT: f"{job.spec.checkpoint.wait:g}"}
     if job.since_attempt:
         found[CHECKPOINT_SINCE] = str(job.since_attempt)
