@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -16,8 +17,11 @@ from typing import Any
 
 from ingest_kit import PATIENCE, IngestServer, ingest_server
 from muster import wire
-from muster.runtime import processes
+from muster.runtime import launcher, processes
 from muster.runtime.ranks import gang_mark
+from warm_kit import Started, Warm
+
+FAULT = "MUSTER_FAULT_LAUNCHER"
 
 
 class LauncherFixture:
@@ -26,7 +30,7 @@ class LauncherFixture:
     def __init__(self, root: Path, server: IngestServer) -> None:
         self.root = root
         self.server = server
-        self._launchers: list[subprocess.Popen[bytes]] = []
+        self._launchers: list[subprocess.Popen[bytes] | Started] = []
         self._gangs: set[str] = set()
 
     def folder(self, run: str, **changes: Any) -> Path:
@@ -71,19 +75,25 @@ class LauncherFixture:
         """Whatever is started for this worker in this folder is looked for at the end."""
         self._gangs.add(gang_mark(launch.job, launch.attempt, launch.worker, folder))
 
-    def start(self, folder: Path, *options: str, **env: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "muster.runtime.launcher", str(folder), *options]
-        return self.start_command(command, **env)
+    def start(self, folder: Path, *options: str, **env: str) -> subprocess.Popen[bytes] | Started:
+        """Forked from a process that has imported it, as a server starts its own; with options or an environment of its
+        own, as a new process."""
+        if options or not {*env} <= {FAULT}:
+            return self.start_command([sys.executable, "-m", "muster.runtime.launcher", str(folder), *options], **env)
+        log = self.root / "launchers.log"
+        environment = {**os.environ, **env}
+        started = _warm().start("launcher_kit:run_launcher", [str(folder)], log, environment, Path.cwd())
+        self._launchers.append(started)
+        return started
 
     def start_command(self, command: list[str], **env: str) -> subprocess.Popen[bytes]:
-        launcher = subprocess.Popen(command, env={**os.environ, **env}, start_new_session=True)
-        self._launchers.append(launcher)
-        return launcher
+        started = subprocess.Popen(command, env={**os.environ, **env}, start_new_session=True)
+        self._launchers.append(started)
+        return started
 
     def run(self, folder: Path, *options: str, **env: str) -> wire.WorkerExit:
         """From start to end; the exit that the folder holds, which must be the one that the server got."""
-        launcher = self.start(folder, *options, **env)
-        assert launcher.wait(PATIENCE) == 0
+        assert self.start(folder, *options, **env).wait(PATIENCE) == 0
         return self.ended(folder)
 
     def ended(self, folder: Path) -> wire.WorkerExit:
@@ -98,11 +108,21 @@ class LauncherFixture:
         return [pid for gang in self._gangs for pid in processes.marked(gang)]
 
     def close(self) -> None:
-        for launcher in self._launchers:
-            if launcher.poll() is None:
-                launcher.kill()
-            launcher.wait()
+        for started in self._launchers:
+            if started.poll() is None:
+                started.kill()
+            started.wait()
         processes.kill(self.left())
+
+
+@functools.cache
+def _warm() -> Warm:
+    return Warm("launcher_kit")
+
+
+def run_launcher(folder: str) -> int:
+    """In a process that was forked there."""
+    return launcher.main([folder])
 
 
 @contextmanager
@@ -115,14 +135,14 @@ def launcher_fixture(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[
             made.close()
 
 
-def order(folder: Path, launcher: int, command: wire.Command) -> None:
+def order(folder: Path, pid: int, command: wire.Command) -> None:
     """As the engine does it: a command in the inbox, and a signal."""
     draft = folder / ".inbox"
     draft.write_text(
         json.dumps({"id": command.id, "kind": command.kind, "reason": command.reason, "grace": command.grace})
     )
     draft.replace(folder / "inbox.json")
-    os.kill(launcher, signal.SIGUSR1)
+    os.kill(pid, signal.SIGUSR1)
 
 
 def read_exit(folder: Path) -> wire.WorkerExit | None:

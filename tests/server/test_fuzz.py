@@ -1,21 +1,25 @@
-"""Whatever the API's own schema allows, and much that it does not: never a 500, never a hang, never a traceback."""
+"""Whatever the API's own schema allows, and much that it does not: never a 500, never a hang, never a traceback.
+
+Schemathesis takes over a second to import, which every process that collects tests would do: tests import it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
-import requests
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schemathesis.checks import not_a_server_error
-from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 
 from live import LiveServer, live_server
 from muster.control.secrets import load_keyring
 from shape_kit import document, operations
+
+if TYPE_CHECKING:
+    import requests
+    import schemathesis
 
 # Streams do not end by themselves; they take the same parameters as the routes beside them.
 LABELS = sorted(label for label in operations() if not label.endswith("stream"))
@@ -23,6 +27,8 @@ LABELS = sorted(label for label in operations() if not label.endswith("stream"))
 
 @cache
 def schema() -> schemathesis.BaseSchema:
+    import schemathesis  # noqa: PLC0415
+
     return schemathesis.openapi.from_dict(document()).exclude(path_regex="stream$")
 
 
@@ -47,6 +53,8 @@ def fuzzed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def session(fuzzed: LiveServer) -> Iterator[requests.Session]:
+    import requests  # noqa: PLC0415
+
     with requests.Session() as session:
         session.trust_env = False  # it would look through the whole environment for each request
         session.headers["Authorization"] = f"Bearer {fuzzed.token}"
@@ -56,6 +64,12 @@ def session(fuzzed: LiveServer) -> Iterator[requests.Session]:
 @pytest.mark.parametrize("label", LABELS)
 def test_the_api_from_its_schema(label: str, fuzzed: LiveServer, session: requests.Session) -> None:
     """Cases are made here, not by `schema.parametrize`: that makes those of all routes whenever tests are collected."""
+    from schemathesis.checks import not_a_server_error  # noqa: PLC0415
+    from schemathesis.generation.hypothesis.builder import (  # noqa: PLC0415
+        HypothesisTestConfig,
+        HypothesisTestMode,
+        create_test,
+    )
 
     @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
     def send(case: schemathesis.Case) -> None:

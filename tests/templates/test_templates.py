@@ -225,12 +225,11 @@ def test_sklearn_without_scikit_learn_says_how_to_install_it(folder):
 
 @pytest.mark.parametrize("folder", ["eval"], indirect=True)
 def test_an_evaluation_of_nothing_says_what_to_give(folder):
-    command = [sys.executable, "eval.py"]
-    env = _environment(CHECKPOINT=str(folder))
-    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT)
-    assert ended.returncode == 1
-    assert "CHECKPOINT: no state.pt in" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    script = _script(folder, "eval.py", CHECKPOINT=str(folder))
+    code, _ = script.finish(LIMIT)
+    assert code == 1
+    assert "CHECKPOINT: no state.pt in" in script.err.read_text()
+    assert "Traceback" not in script.err.read_text()
 
 
 def _number(pattern: str, text: str) -> float:
