@@ -183,7 +183,7 @@ def _complete(*words, home):
 
 def test_verbs_options_and_jobs_are_completed(live):
     job = live.submit("true", name="completed")
-    assert _complete("muster", "st", home=live.home) == ["status", "stop"]
+    assert _complete("muster", "st", home=live.home) == ["status", "stacks", "stop"]
     assert "--phase" in _complete("muster", "ls", "--p", home=live.home)
     assert _complete("muster", "queue", "sh", home=live.home) == ["show"]
     assert _complete("muster", "logs", "comple", home=live.home) == [job["id"]]
