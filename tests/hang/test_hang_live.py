@@ -37,7 +37,11 @@ def test_a_stopped_rank_is_named_its_stacks_shown_and_the_gang_restarted(live: L
     events = live.get("/v1/events", job=job, limit=1000)["events"]
     (requeued,) = [event["data"] for event in events if event["kind"] == "job.requeued"]
     assert (requeued["charge"], requeued["reason"]["code"]) == ("worker", "hung")
-    assert "thread" in live.output(job, attempt=1, rank=1)
+    (kept,) = live.get(f"/v1/jobs/{job}/stacks")["stacks"]
+    assert (kept["attempt"], kept["ranks"]) == (1, kept["world"])
+    ranks = live.get(f"/v1/jobs/{job}/stacks/{kept['id']}")["ranks"]
+    states = {one["rank"]: [thread["state"] for thread in one["processes"][0]["threads"]] for one in ranks}
+    assert any("stopped" in state for state in states[1])
     notes = until(lambda: [n for n in live.get(f"/v1/runs/{job}/notes")["entries"] if n["kind"] == "alert"], "the note")
     assert "hangs: no step for" in notes[0]["text"]
     env = {**os.environ, "MUSTER_HOME": str(live.home)}

@@ -150,7 +150,7 @@ def test_only_members_of_the_project_may_ask_and_viewers_may_look(server: LiveSe
 
 def test_a_program_can_not_send_stacks_itself(server: LiveServer, client: Client) -> None:
     doc = {"type": "stacks", "time": 1.0, "order": 5, "world": 1, "problem": "forged", "processes": []}
-    code = f"from muster.runtime.reporter import shared; shared._write({doc!r}); shared.note('arrived')"
+    code = f"from muster.runtime.reporter import shared; shared.write({doc!r}); shared.note('arrived')"
     job = server.submit(f"python -c {shlex.quote(code)}")["id"]
     assert server.wait(job)["phase"] == "succeeded", server.output(job)
     until(lambda: "arrived" in str(server.get(f"/v1/runs/{job}/notes")), "the note after it")

@@ -164,7 +164,7 @@ class Ingest:
                 job = state.jobs.get(job_id)
                 told = _worker_news(state, job, number, batch, now)
                 if attempt.job and batch.state == "running":
-                    command = _command(job, number, now) or self._stack_orders.command(job_id, number, now)
+                    command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
                 return Entry([*skipped, *events, *told, *pauses], writes, patches, records=records, origin=origin)
 
@@ -185,6 +185,8 @@ class Ingest:
                 known = {rank: offset for (rank, stream), offset in acked.items() if stream == "spool"}
                 self._hangs.take(job_id, number, batch, writes, docs, known, now)
                 command = command or self._hangs.command(job_id, number, batch.worker)
+            if attempt.job and batch.state == "running":
+                command = command or self._stack_orders.command(job_id, number, now)
         return Reply(acked, command, done=batch.state == "ended")
 
     def expected_ends(self) -> dict[str, float]:
