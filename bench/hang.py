@@ -124,7 +124,7 @@ def run_ordinary(steps: int) -> dict[str, Any]:
             run.go(dice.uniform(10.0, longest), dice.choice([(), (0,), every]))
             run.tell(phase="training")
         if step % 400 == 399:  # an evaluation or a compilation without a word: all work, or all wait for rank 0
-            run.go(dice.uniform(60.0, 1500.0), every)
+            run.go(dice.uniform(60.0, 1500.0), dice.choice([(0,), every]))
     return {"steps": steps, "virtual_hours": round(run.now / 3600, 1), "false_alarms": run.alarms}
 
 

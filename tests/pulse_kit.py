@@ -77,7 +77,7 @@ class SimulatedGang:
 
     def _pulse(self, rank: int, busy: Collection[int], power: float, place: dict[int, str]) -> Pulse:
         state = "T" if rank in self.stopped else "R" if rank in busy else "S"
-        figures = (1.0, power) if self.devices else (None, None)
+        figures = (1.0 if rank in busy else 0.0, power) if self.devices else (None, None)
         where = place.get(rank, "futex_wait")
         return Pulse(rank, 0, self._output, self._cpu.get(rank, 0.0), 0, state, where, *figures)
 

@@ -14,6 +14,7 @@ phases = st.sampled_from(["compile", "load", "saving", "evaluating"])
 ORDINARY = st.one_of(
     st.tuples(st.just("step"), durations),
     st.tuples(st.just("pause"), st.floats(1.0, 2000.0)),  # compiles or evaluates without a word
+    st.tuples(st.just("alone"), st.floats(1.0, 2000.0)),  # rank 0 does, and the others wait for it without CPU time
     st.tuples(phases, st.floats(1.0, PATIENCE - 60.0)),
 )
 
@@ -32,6 +33,8 @@ def replay(gang: SimulatedGang, moments: list[tuple[str, float]]) -> None:
             gang.step(seconds)
         elif what == "pause":
             gang.work(seconds)
+        elif what == "alone":
+            gang.rest(seconds, busy=[0], power=500.0)
         else:
             gang.phase(what, seconds)
 
@@ -39,7 +42,7 @@ def replay(gang: SimulatedGang, moments: list[tuple[str, float]]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(ORDINARY, max_size=8), st.booleans(), st.booleans())
 def test_no_ordinary_sequence_gets_a_verdict(moments: list[tuple[str, float]], steps: bool, devices: bool) -> None:
-    gang = SimulatedGang(reporting=steps, devices=devices)
+    gang = warmed_up(reporting=steps, devices=devices)
     replay(gang, moments)
     assert gang.found is None
 
@@ -79,8 +82,8 @@ def test_the_stopped_rank_is_behind_even_if_the_others_spin() -> None:
 
 
 def test_the_idle_rank_is_behind_those_that_spin_in_a_collective() -> None:
-    gang = warmed_up()
-    gang.rest(40.0, busy=[0, 2, 3])
+    gang = warmed_up(devices=True)
+    gang.rest(60.0, busy=[0, 2, 3], power=75.0)
     assert gang.found is not None
     assert (gang.found.kind, gang.found.behind) == ("steps stopped", (1,))
 

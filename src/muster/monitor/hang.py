@@ -144,10 +144,11 @@ def _steps_stopped(ranks: Sequence[RankActivity], still: float, limit: Limit, pa
         return None
     idle = [one for one in ranks if one.inactive >= _idle_limit(one, SUPPORT * limit.seconds, patience)]
     spinning = [one for one in ranks if one.spinning >= SUPPORT * limit.seconds]
-    if idle:
+    # A rank that works may be what the idle ones wait for, such as one that evaluates for all.
+    if idle and all(one in idle or one in spinning for one in ranks):
         least = min(one.inactive for one in idle)
         signal = f"{_names(idle)}: no CPU time, I/O, output or device activity for {seconds(least)}"
-    elif spinning and all(one.spinning or one.device_idle for one in ranks):
+    elif not idle and spinning and all(one.spinning or one.device_idle for one in ranks):
         one = spinning[0]
         drawn = one.pulse.power if one.pulse is not None else 0.0
         signal = f"devices in use at {drawn:.0f} W instead of {one.usual_power:.0f} W: kernels that wait for others"
