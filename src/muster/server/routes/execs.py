@@ -58,10 +58,14 @@ async def open_exec(ref: Ref, body: ExecBody, leader: Leading, caller: Caller) -
     The event log records it before the command starts.
     """
     job = await run_in_threadpool(find_job, leader, caller, ref, "member")
+    try:
+        if job.phase == "queued":
+            raise await run_in_threadpool(_queued, leader, caller, job)
+        worker, rank = _place(job, body)
+    except NotStarted:
+        _check_allowed(leader, caller, job)  # else its client would wait, to be refused in the end
+        raise
     _check_allowed(leader, caller, job)
-    if job.phase == "queued":
-        raise await run_in_threadpool(_queued, leader, caller, job)
-    worker, rank = _place(job, body)
     assert job.attempt is not None
     leader.execs.check_room(caller.user, job.id, worker)
     request = ExecRequest(command=body.command, rank=rank, tty=body.tty, term=body.term, copy=body.copy_)
