@@ -40,8 +40,8 @@ class Repair:
         """The checkpoints after this step are lost: saving them again is progress."""
         return replace(self, saved=step) if self.saved is not None and self.saved > step else self
 
-    def to_doc(self) -> dict[str, Any] | None:
-        return None if self == NOTHING else asdict(self)
+    def to_doc(self) -> dict[str, Any]:
+        return asdict(self)
 
     @classmethod
     def from_doc(cls, doc: dict[str, Any] | None) -> Repair:
