@@ -277,8 +277,8 @@ _KINDS = [
         "hung",
         "worker",
         "its processes live and its work does not go on",
-        "See the stacks in `muster logs`, and which rank is behind in `muster why`. If it was no hang, give it more "
-        "time with `hang: {patience: 1h}`, or set `hang: off`.",
+        "See what every rank did with `muster stacks --last`, and which is behind in `muster why`. If it was no hang, "
+        "give it more time with `hang: {patience: 1h}`, or set `hang: off`.",
     ),
     # ends that the platform caused
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
