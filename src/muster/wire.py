@@ -147,6 +147,8 @@ PhaseName = Literal[StartName, "training", "data", "saving", "evaluating", "idle
 START_PHASES: Final[tuple[StartName, ...]] = ("import", "rendezvous", "build", "compile", "load")
 PHASES: Final[tuple[PhaseName, ...]] = (*START_PHASES, "training", "data", "saving", "evaluating", "idle")
 
+LEAVE_SPARE: Final = 2.0  # seconds of a notice that ranks don't get, for the launcher's last report
+
 # --- control block ---------------------------------------------------------------------------------------------------
 CONTROL_BYTES: Final = 64
 CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and exit
@@ -214,6 +216,7 @@ class Launch:
     pass_env: tuple[str, ...] | None = None  # names that ranks inherit in addition to the usual ones; None: all
     check_nodes: tuple[str, ...] = ()  # nodes that failed lately: no rank starts there before `runtime.node_checks`
     accelerators: int | None = None  # whole ones on each node; None: a part of one, which others may use too
+    spot_notices: tuple[str, ...] = ()  # where to look whether the machine is taken away; see `runtime.spot_notice`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -223,7 +226,8 @@ class Launch:
         raw = json.loads(text)
         for name in ("secrets", "urls", "devices", "keeper", "pass_env"):
             raw[name] = tuple(raw[name]) if raw.get(name) is not None else None
-        raw["check_nodes"] = tuple(raw.get("check_nodes", ()))
+        for name in ("check_nodes", "spot_notices"):
+            raw[name] = tuple(raw.get(name, ()))
         raw["isolation"] = Isolation.from_dict(raw["isolation"]) if raw.get("isolation") else None
         return cls(**raw)
 
@@ -338,6 +342,7 @@ class Batch:
     command_seen: int = 0
     whole: bool = False  # nothing of this worker follows
     node: str = ""  # the machine that the launcher runs on, which a cluster may have chosen
+    leaving: float | None = None  # seconds until the machine is taken away, if there is a notice
     clock: float = 0.0  # the launcher's monotonic clock when the pulses were taken
     pulses: tuple[Pulse, ...] = ()
 
@@ -352,6 +357,8 @@ class Batch:
             "pieces": [[p.rank, p.stream, p.offset, len(p.data)] for p in self.pieces],
             "times": [p.times for p in self.pieces],
         }
+        if self.leaving is not None:
+            header["leaving"] = self.leaving
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         head = json.dumps(header).encode()
@@ -383,10 +390,12 @@ class Batch:
             whole = header.get("whole") is True  # older launchers don't send it
             seen, node = int(header["command_seen"]), str(header.get("node", ""))
             clock, pulses = float(header.get("clock", 0.0)), header.get("pulses", ())
-            if len(pulses) > PULSES_MAX or not math.isfinite(clock):
-                raise ValueError(f"{len(pulses)} pulses at {clock}")
+            left = header.get("leaving")
+            leaving = float(left) if left is not None else None
+            if len(pulses) > PULSES_MAX or not all(map(math.isfinite, (clock, leaving or 0.0))):
+                raise ValueError(f"{len(pulses)} pulses at {clock}, leaving in {leaving}")
             return cls(
-                int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node,
+                int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
                 clock, tuple(Pulse.from_list(pulse) for pulse in pulses),
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from rig import LOST, Rig, nodes
 
+from muster.control.ingest import Ingest
 from muster.control.node_health import BREAKER, LATELY, OUT_FIRST, OUT_TIMES, nodes_to_check
-from muster.core.entities.node import CHECKS, NodeHealth
+from muster.core.entities.node import CHECKS, SPOT, NodeHealth
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.event import Event
-from muster.wire import WorkerExit
+from muster.core.rules import PoolRules, Rules
+from muster.wire import Batch, WorkerExit
 
 FAULTY = WorkerExit("failed", "node_check_failed", "disk: what was read is not what was written", 0.0)
 
@@ -107,3 +110,27 @@ def again(rig: Rig, seconds: float) -> None:
     rig.clock.time += seconds
     rig.engine._nodes_changed = True
     rig.tick()
+
+
+def test_a_gang_on_a_spot_machine_that_is_taken_away_goes_on_elsewhere() -> None:
+    rig = Rig(nodes(2))
+    for spot in (False, True):
+        rules = Rules(pools={"main": PoolRules(spot=spot)}).model_dump(mode="json")
+        rig.tell(Event(RulesSet(rules=rules, text=""), rig.clock.now()))
+        job = rig.submit(retry={"backoff": 0}, use_spot=spot)
+        rig.tick()
+        before = rig.job(job).attempt.workers[0].node
+        ingest = Ingest(rig.store, rig.commit, rig.clock, 1 << 20)
+        answer = ingest.accept(job, 1, Batch(0, "running", leaving=30.0))
+        if not spot:  # a launcher's word takes no other machine out
+            assert (answer.command, rig.job(job).phase) == (None, "running")
+            rig.end(job)
+            rig.tick(3)
+            continue
+        command = ingest.accept(job, 1, Batch(0, "running", leaving=29.0)).command
+        assert (command.kind, command.reason, command.grace) == ("stop", "spot_notice", 28.0)
+        assert (rig.state.nodes[before].health, rig.state.nodes[before].by) == ("draining", SPOT)
+        rig.tick(3)
+        assert rig.job(job).attempt.workers[0].node != before
+        assert rig.job(job).charges == {"preempted": 1}
+    rig.close()

@@ -118,6 +118,7 @@ def test_nothing_wrong_raises_nothing() -> None:
 def test_a_settings_file_is_told_all_of_its_mistakes(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         "prot = 1\nport = 'x'\nnodes = 0\nlog_limit = '1KB'\nlate_reports = 'soon'\ntrust_members = 'yes'\n"
+        "spot_notices = 'aws, alibaba, file:spot, gcp=http://127.0.0.1:80'\n"
         "[limits]\nreads = 0\n[hooks.chat]\nurl = 'ftp://x'\nevents = ['job.']\n[engines.local]\npass_env = 'X'\n"
     )
     with pytest.raises(ConfigError) as told:
@@ -130,6 +131,8 @@ def test_a_settings_file_is_told_all_of_its_mistakes(tmp_path: Path) -> None:
         "log_limit is '1KB'",
         "late_reports is 'soon'",
         "trust_members is 'yes'",
+        "spot_notices has 'alibaba'",
+        "spot_notices has 'file:spot'",
         "limits.reads is 0",
         "hooks.chat.url is 'ftp://x'",
         "engines.local.pass_env is 'X'",

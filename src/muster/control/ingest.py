@@ -20,6 +20,7 @@ from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
+from muster.control.node_health import leaves
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.restores import restore_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
@@ -352,6 +353,8 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
         events.append(worker_placed(job, batch.worker, batch.node, now))
     if worker.state == "starting":
         events += workers_running(job, {batch.worker}, now)
+    if batch.leaving is not None and batch.state == "running":
+        events += leaves(state, job, batch.worker, batch.leaving, now)
     if batch.state == "ended" and batch.exit is not None and worker.state != "ended":
         events.append(worker_ended(job, batch.worker, batch.exit, now))
     return events

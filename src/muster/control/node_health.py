@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final
 
-from muster.core.entities.node import CHECKS, Node, NodeHealth
+from muster.core.entities.node import CHECKS, SPOT, Node, NodeHealth
 from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
+from muster.core.job_events import JobStopping
+from muster.core.reasons import reason
 from muster.core.state import State
+from muster.wire import LEAVE_SPARE
 
 LATELY: Final = 24 * 3600.0  # seconds after a failure in which a node is checked before each start
 NAMED_MAX: Final = 256  # nodes that a launch names, those that failed last
@@ -23,6 +26,30 @@ BREAKER: Final = 0.1  # the part of a pool that the checks may take out
 OUT_FIRST: Final = 900.0  # seconds that a node is out after its first failed check, doubled with each
 OUT_TIMES: Final = 6  # failed checks after which it stays out
 FAILED: Final = "node_check_failed"
+
+
+def is_spot(state: State, pool: str) -> bool:
+    """Whether the machines of a pool can be taken away: as the rules say, else as its engine does."""
+    rule = state.rules.pool(pool).spot
+    return rule if rule is not None else pool in state.pools and state.pools[pool].spot
+
+
+def leaves(state: State, job: Job, worker: int, left: float, now: float) -> list[Event]:
+    """Events for a worker whose machine is taken away in `left` seconds: the gang saves, and nothing new starts there.
+
+    Only machines of spot pools: a launcher's word takes no other one out.
+    """
+    assert job.attempt is not None
+    node = state.find_node(job.attempt.workers[worker].node)
+    if job.stop is not None or not is_spot(state, job.attempt.pool):
+        return []
+    where = node.name if node is not None else job.attempt.workers[worker].node
+    told = reason("spot_notice", f"{where} is taken away in {max(0.0, left):.0f} s")
+    stopping = JobStopping(told, "queued", max(0.0, left - LEAVE_SPARE))
+    events = [Event(stopping, now, SYSTEM, job.project, job.id, job.attempt.number)]
+    if node is not None and node.role != "slot" and node.health == "healthy":
+        events.append(Event(NodeHealth(node.name, "draining", "it is taken away (spot notice)", SPOT), now, SYSTEM))
+    return events
 
 
 def nodes_to_check(state: State, pool: str, now: float) -> tuple[str, ...]:

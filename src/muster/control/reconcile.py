@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
-from muster.control.node_health import nodes_to_check
+from muster.control.node_health import is_spot, nodes_to_check
 from muster.core.array import array_of
 from muster.core.job import Job
 from muster.core.spec import ranks_per_node, sections
@@ -72,7 +72,8 @@ def desired(
         elif alive == len(workers):
             if job.phase == "starting" and (job.id, number) not in launched:
                 checked = nodes_to_check(state, job.attempt.pool, now)
-                actions.append(Launch(replace(gang_of(job, token_for(job.id, number)), check_nodes=checked)))
+                gang, spot = gang_of(job, token_for(job.id, number)), is_spot(state, job.attempt.pool)
+                actions.append(Launch(replace(gang, check_nodes=checked, spot=spot)))
         elif alive and any(w.exit is not None and w.exit["outcome"] != "succeeded" for w in workers):
             actions.append(Stop(job.id, number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
     return actions

@@ -291,6 +291,12 @@ _KINDS = [
         "Nothing to do if it saves checkpoints: it goes on from the last one.",
     ),
     ReasonKind("resizing", "preempted", "it starts again on another number of nodes"),
+    ReasonKind(
+        "spot_notice",
+        "preempted",
+        "its machine is taken away soon",
+        "Nothing to do: it has time to save, and goes on elsewhere.",
+    ),
     ReasonKind("cancelled_outside", "preempted", "somebody cancelled it with the cluster's own tools"),
     # ends that the user's program caused
     ReasonKind("user_error", "error", "the program ended with an error", "See `muster logs`."),

@@ -77,6 +77,7 @@ class GangLaunch:
     log_limit: int | None = None  # bytes of output kept per rank; None: the server's default
     trusted: bool = False  # submitted by an administrator: it has the server's rights
     check_nodes: Sequence[str] = ()  # nodes that are checked before ranks start there, because they failed lately
+    spot: bool = False  # the machines of its pool can be taken away
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ class Home:
     key: bytes = field(default=b"", repr=False)  # this Muster's secret: for names and signatures that can't be guessed
     trust_members: bool = False  # for every engine; see `muster.engines.isolation`
     private: tuple[str, ...] = ()  # paths that only the server may read
+    spot_notices: tuple[str, ...] = ()  # where launchers look whether a spot machine is taken away
 
 
 def launch_of(
@@ -68,4 +69,5 @@ def launch_of(
         code=gang.code,
         check_nodes=tuple(gang.check_nodes),
         accelerators=gang.ask.accelerators if gang.ask.share == WHOLE else None,
+        spot_notices=home.spot_notices if gang.spot else (),
     )

@@ -33,6 +33,7 @@ from muster.runtime.ranks import WorkerRanks, environment, gang_environment, mak
 from muster.runtime.sandbox import WORK, Sandbox, SandboxError
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
+from muster.runtime.spot_notice import SpotWatch
 from muster.runtime.stacks_host import StackTaker
 from muster.runtime.streams import LogSource, SpoolSource, Stream
 from muster.runtime.supervise import DRAIN, KEEPER_GONE, STRAYS_EVERY, Supervisor
@@ -235,6 +236,7 @@ class Launcher:
             companion.document(rank, doc)
             shipper.notify()
 
+        spot = SpotWatch(self._launch.spot_notices, self._wake_pipe.wake)
         loop = Supervisor(
             self._launch,
             self._folder,
@@ -246,7 +248,9 @@ class Launcher:
             self._keeper,
             Execs(self._launch, self._folder, self._secrets, self._sandbox),
             StackTaker(self._launch, self._folder, self._sandbox, tell),
+            spot,
         )
+        spot.start()
         try:
             return loop.run()
         except Exception:
@@ -254,6 +258,8 @@ class Launcher:
             return _failed(
                 verdict.LAUNCH_FAILED, f"the launcher broke, which is a bug: {traceback.format_exc()[-2000:]}"
             )
+        finally:
+            spot.stop()
 
     def _until_gone(self, kill: Callable[[], bool]) -> None:
         """Returns when no process of the worker is left, or when one has survived SIGKILL for long."""

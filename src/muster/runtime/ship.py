@@ -68,6 +68,13 @@ class Shipper:
         self._last = False  # nothing is left to send after the current batch
         self._seen: dict[wire.CommandKind, int] = {}  # each kind has its own: a stop may be older than other commands
         self._pulses: PulseTaker | None = None
+        self._leaves_at: float | None = None
+
+    def leave(self, deadline: float) -> None:
+        """The machine is taken away at this (monotonic) time: the server is told at once, and with every report."""
+        self._leaves_at = deadline
+        self._beat_at = 0.0
+        self._wake.set()
 
     def watch(self, pulses: PulseTaker) -> None:
         """Sends the ranks' pulses with the reports from now on."""
@@ -138,6 +145,7 @@ class Shipper:
         pulses = self._pulses.take(self._end_of) if self._pulses and self._answered and not self._exit else ()
         batch = wire.Batch(
             self._worker, state, ended, tuple(pieces), max(self._seen.values(), default=0), self._last, self._node,
+            max(0.0, self._leaves_at - time.monotonic()) if self._leaves_at is not None else None,
             time.monotonic(), pulses,
         )  # fmt: skip
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())

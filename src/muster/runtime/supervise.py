@@ -18,6 +18,7 @@ from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
 from muster.runtime.ranks import Rank, WorkerRanks
 from muster.runtime.ship import Shipper
+from muster.runtime.spot_notice import Notice, SpotWatch
 from muster.runtime.stacks_host import StackTaker
 from muster.runtime.wake_pipe import Commands, WakePipe
 
@@ -28,6 +29,7 @@ MEMORY_SHARE: Final = 20  # a look costs at most one part in this many of the la
 STRAYS_EVERY: Final = 0.02  # seconds between two rounds of killing what is left
 DRAIN: Final = 10.0  # seconds that a process that we can't kill may keep a rank's output open
 GONE_GRACE: Final = 5.0  # seconds
+ALONE: Final = 10.0  # seconds that a server has to answer to a notice, at most
 UNKILLABLE: Final = 60.0  # seconds of SIGKILL after which a process is given up: it is in uninterruptible sleep
 KEEPER_GONE: Final = "the process that held the worker's place on its node has ended"
 
@@ -47,6 +49,7 @@ class Supervisor:
         keeper: Keeper,
         execs: Execs,
         stacks: StackTaker,
+        spot: SpotWatch,
     ) -> None:
         self._launch = launch
         self._folder = folder
@@ -58,6 +61,8 @@ class Supervisor:
         self._keeper = keeper
         self._execs = execs
         self._stacks = stacks
+        self._spot = spot
+        self._alone_at: float | None = None  # after a notice: when the ranks are stopped without the server's word
         self._pipes = 0  # number of open pipes
         self._selector = selectors.DefaultSelector()
         self._ending: Ending | None = None
@@ -108,6 +113,8 @@ class Supervisor:
             times.append(self._ending.next_at())
         elif self._stop_at is not None:
             times.append(self._stop_at)
+        if self._alone_at is not None and not self._ending:
+            times.append(self._alone_at)
         return max(0.0, min(times) - time.monotonic())
 
     def _pump(self, rank: Rank) -> None:
@@ -142,6 +149,8 @@ class Supervisor:
             detail = f"the run reached its max_duration: this attempt had {self._launch.max_duration:g} s left"
             self._stop(now, self._launch.stop_grace, "stopped", verdict.MAX_DURATION, detail)
             self._stop_at = None
+        if self._spot.notice is not None and not self._ending:
+            self._heed(self._spot.notice, now)
         if now >= self._memory_at:
             self._watch_memory(now)
         if self._ending:
@@ -173,6 +182,18 @@ class Supervisor:
         if self._shipper.result == "gone":
             detail = "the server said that it wants this attempt no more (status 410)"
             self._stop(now, GONE_GRACE, "stopped", verdict.USER_STOP, detail)
+
+    def _heed(self, notice: Notice, now: float) -> None:
+        """The server stops the whole gang at once, so that it can save together. If it is away, this worker stops."""
+        left = notice.deadline - now
+        if self._alone_at is None:
+            self._alone_at = now + min(ALONE, left / 2)
+            for output in self._outputs.values():
+                output.say(f"{self._launch.node} is taken away in {left:.0f} s ({notice.source})")
+            self._shipper.leave(notice.deadline)
+        elif now >= self._alone_at:
+            detail = f"the machine is taken away in {left:.0f} s ({notice.source}), and the server is away"
+            self._stop(now, max(0.0, left - wire.LEAVE_SPARE), "failed", verdict.SPOT_NOTICE, detail)
 
     def _abandon(self, now: float) -> None:
         grace = min(self._launch.stop_grace, GONE_GRACE)

@@ -26,6 +26,7 @@ LAUNCHER_LOST: Final = "launcher_lost"
 NOT_ISOLATED: Final = "not_isolated"
 NODE_LOST: Final = "node_lost"
 NODE_CHECK_FAILED: Final = "node_check_failed"
+SPOT_NOTICE: Final = "spot_notice"
 NO_GOOD_CHECKPOINT: Final = "no_good_checkpoint"
 MAX_DURATION: Final = "max_duration"
 REASONS: Final = (
@@ -45,6 +46,7 @@ REASONS: Final = (
     NOT_ISOLATED,
     NODE_LOST,
     NODE_CHECK_FAILED,
+    SPOT_NOTICE,
     NO_GOOD_CHECKPOINT,
     MAX_DURATION,
 )

@@ -288,7 +288,7 @@ def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_
     reached = settings.advertised or tuple(urls)
     home = Home(
         settings.home, keyring.installation, lambda: reached, settings.home / "server.json", ca_file, log_limit,
-        keyring.engines, settings.trust_members, private_paths(settings),
+        keyring.engines, settings.trust_members, private_paths(settings), settings.spot_sources,
     )  # fmt: skip
     named = check_engines(settings.engines) or {LOCAL: {}}
     return [

@@ -26,8 +26,9 @@ STORE: Final = "MUSTER_STORE"
 POOL: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 _TEXTS: Final = (
     "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
-    "log_level", "pool", "exec",
+    "log_level", "pool", "exec", "spot_notices",
 )  # fmt: skip
+_SPOT_SOURCE: Final = re.compile(r"file:/.+|(aws|gcp|azure)(=http://[^\s/]+)?")
 _OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
 
 
@@ -62,6 +63,7 @@ class Settings:
     trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
     artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
     log_level: str = "info"
+    spot_notices: str = ""  # where launchers on spot machines look, comma-separated: see `muster.runtime.spot_notice`
     exec: str = "on"  # "off": nobody runs commands beside jobs (`muster exec`, `attach`, `cp`)
 
     @classmethod
@@ -118,6 +120,11 @@ class Settings:
             mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
         if self.exec not in ("on", "off"):
             mistakes.add(f"exec is {self.exec!r}.", 'Write "on" or "off".')
+        for source in self.spot_sources:
+            if not _SPOT_SOURCE.fullmatch(source):
+                mistakes.add(
+                    f"spot_notices has {source!r}.", "Write file:/PATH, aws, gcp or azure, or aws=http://HOST:PORT."
+                )
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 mistakes.add(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:PORT.")
@@ -145,6 +152,10 @@ class Settings:
     @property
     def advertised(self) -> tuple[str, ...]:
         return tuple(part.strip().rstrip("/") for part in self.advertise.split(",") if part.strip())
+
+    @property
+    def spot_sources(self) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.spot_notices.split(",") if part.strip())
 
     @property
     def policy_file(self) -> Path | None:

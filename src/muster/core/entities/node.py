@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from muster.core.state_data import Changes, State
 
 ENGINE = "engine"  # the value of `Node.by` when the engine found the node unhealthy; it may find it healthy again
+SPOT = "spot notice"  # the value of `Node.by` when a launcher was told that the machine is taken away
 CHECKS = "checks"  # the value of `Node.by` when a check before a start failed, or the time after one is over
 
 
