@@ -39,6 +39,15 @@ COMPILED: Final = (
     "copying.py",
     "runtime",
 )
+# Modules of `runtime` that no launcher imports when it starts: ranks do, or few launchers. They are shipped as source
+# alone, because a ConfigMap of Kubernetes, which holds the archive, is limited to 1 MiB.
+SOURCE_ALONE: Final = frozenset(
+    f"runtime/{name}.py" for name in (
+        "checkpoint_search", "checkpoints", "cuda_driver", "device_checks", "exec_host", "kernel_log", "manifest",
+        "media", "mirror_sinks", "mirrors", "node_checks", "node_finding", "offline", "phases", "png", "server",
+        "sidecar", "signals", "tracker", "warm", "xid_codes",
+    )
+)  # fmt: skip
 # What is imported from the archive itself: Python looks there for compiled modules beside their source alone.
 FROM_ARCHIVE: Final = ("__init__.py", "runtime/__init__.py", "runtime/unpack.py")
 _MAIN_TEXT: Final = b"from muster.runtime.unpack import run\n\nrun()\n"
@@ -107,8 +116,8 @@ def _compiled(root: Path) -> Iterator[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made.pyc"
         for path in _paths(root, COMPILED):
-            if path.suffix == ".py":
-                inside = path.relative_to(root)
+            inside = path.relative_to(root)
+            if path.suffix == ".py" and inside.as_posix() not in SOURCE_ALONE:
                 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
                 py_compile.compile(str(path), str(made), f"muster/{inside}", doraise=True, invalidation_mode=mode)
                 name = f"{path.stem}.{sys.implementation.cache_tag}.pyc"

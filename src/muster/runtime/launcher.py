@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +26,6 @@ from muster.runtime.exec_start import Execs
 from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
-from muster.runtime.node_checks import failures, run_checks
-from muster.runtime.node_finding import Node
 from muster.runtime.output import Output
 from muster.runtime.pulse import PulseTaker
 from muster.runtime.ranks import WorkerRanks, environment, gang_environment, make_sandbox, workdir
@@ -149,11 +148,12 @@ class Launcher:
     def _check_node(self) -> wire.WorkerExit | None:
         """Checks a node that failed lately. Forks, so it comes before the first thread."""
         launch = self._launch
-        node = Node(self._folder.path, launch.devices, launch.accelerators, shared=launch.accelerators is None)
-        findings = run_checks(node)
+        checks = import_module("muster.runtime.node_checks")  # few launchers need it
+        node = checks.Node(self._folder.path, launch.devices, launch.accelerators, shared=launch.accelerators is None)
+        findings = checks.run_checks(node)
         told = ", ".join(f"{one.check} {one.status}" for one in findings)
         self._remarks.append(f"{launch.node} failed lately and was checked: {told}")
-        failed = failures(findings)
+        failed = checks.failures(findings)
         return _failed(verdict.NODE_CHECK_FAILED, failed) if failed else None
 
     def _keep_apart(self) -> wire.WorkerExit | None:
