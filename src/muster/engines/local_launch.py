@@ -43,6 +43,7 @@ class LocalConfig:
     env: Mapping[str, str] | None = None  # for the launchers; None: what they need of this process's environment
     isolation: IsolationSettings = field(default_factory=IsolationSettings)
     hidden: tuple[str, ...] = ()  # paths that only the server may read
+    spot_notices: tuple[str, ...] = ()  # see `describe.Home`
 
 
 def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
@@ -50,7 +51,7 @@ def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
     checkpoints = config.root.absolute() / "checkpoints" / gang.job
     home = Home(
         config.root, "", config.urls, None, str(Path(config.ca_file).absolute()) if config.ca_file else None,
-        config.log_limit,
+        config.log_limit, spot_notices=config.spot_notices,
     )  # fmt: skip
     urls_file = str(config.urls_file.absolute()) if config.urls_file else None
     told = [

@@ -308,6 +308,7 @@ def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
         real_devices=settings.accelerators is None,
         isolation=read_local(check_engines(settings.engines).get(LOCAL, {}), settings.trust_members),
         hidden=private_paths(settings),
+        spot_notices=settings.spot_sources,
     )
 
 
