@@ -86,6 +86,7 @@ class TestRuns:
                 "artifacts": server.get(f"/v1/runs/{run}/artifacts", flat=True)["files"],
                 "notes": server.get(f"/v1/runs/{run}/notes")["entries"],
                 "summary": server.get(f"/v1/jobs/{run}/summary"),
+                "goodput": server.get("/v1/goodput", run=run)["ledgers"][0],
             }
 
         # The environment is shipped after the ranks have ended.
