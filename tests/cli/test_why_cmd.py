@@ -30,9 +30,10 @@ def held(small: LiveServer) -> Iterator[str]:
     job = small.submit("sleep 600", name="holder", gpus=2, priority=95, max_duration="1h")
     small.wait(job["id"], "running")
     yield job["id"]
-    for one in small.get("/v1/jobs")["jobs"]:
-        if one["phase"] in ("queued", "starting", "running"):
-            small.post(f"/v1/jobs/{one['id']}/stop", {"force": True})
+    with small.http() as http:
+        for one in small.get("/v1/jobs")["jobs"]:
+            if one["phase"] in ("queued", "starting", "running"):
+                http.post(f"/v1/jobs/{one['id']}/stop", json={"force": True})  # one that ends meanwhile is refused
     small.wait(job["id"])
 
 
