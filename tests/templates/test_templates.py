@@ -154,14 +154,10 @@ def test_a_gang_that_was_killed_ends_bit_for_bit_like_one_that_was_not(folder, t
     broken = Gang(folder, *words)
     next(line for line in broken.lines() if line.startswith("step   30"))
     broken.ranks[1].kill()
-    try:
-        # It notices that its peer is gone and fails: by an exception or, where gloo can't raise one, by an abort.
-        broken.ranks[0].process.wait(LIMIT / 4)
-    except subprocess.TimeoutExpired:  # gloo does not always notice; under Muster the launcher ends it
-        broken.ranks[0].kill()
     codes = broken.end()
     assert codes[1] == -signal.SIGKILL
-    assert codes[0] != 0
+    # By an exception or, where gloo finds no way to raise one, by an abort.
+    assert codes[0] != 0, "the other rank notices that its peer is gone and fails"
 
     again = Gang(folder, *words)
     printed = "".join(again.lines())

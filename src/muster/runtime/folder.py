@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import struct
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -51,14 +52,21 @@ class Folder:
     def launch(self) -> wire.Launch:
         return wire.Launch.from_json((self.path / "launch.json").read_text())
 
-    def lock(self) -> bool:
-        """False when another launcher runs here. The lock is released when the process ends, however it ends."""
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    def lock(self, patience: float = 0.0) -> bool:
+        """False when another launcher runs here. The lock is released when the process ends, however it ends.
+
+        `patience`: seconds to try again. A rank that a killed launcher had just forked holds the lock for a moment,
+        until it has become its program.
+        """
+        self._lock, until = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(0.01)
 
     def started(self) -> bool:
         return (self.path / "launcher.json").exists()

@@ -41,6 +41,7 @@ from muster.runtime.wake_pipe import Commands, WakePipe
 LINGER: Final = 7 * 86400.0  # seconds that the launcher waits, after its ranks, for a server that is away
 PARTING: Final = 10.0  # seconds instead, for a launcher that is told to leave a cluster's node
 FULL_DISK_LOOK: Final = 1.0  # seconds
+LOCK_PATIENCE: Final = 1.0  # seconds
 FOLDER_LOOK: Final = 30.0  # seconds between two checks whether the folder still exists
 
 
@@ -63,7 +64,7 @@ def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None
     except (OSError, ValueError, TypeError, KeyError) as error:
         print(f"{path}: launch.json can't be read: {error!r}", file=sys.stderr)  # noqa: T201
         return 2
-    if not folder.lock() or folder.done():
+    if not folder.lock(LOCK_PATIENCE) or folder.done():
         return 0
     processes.fault("after_lock")
     _settle(folder)

@@ -174,9 +174,7 @@ if __name__ == "__main__":
     try:
         main(parser.parse_args())
         dist.barrier()  # nobody leaves while another still talks to it
+        dist.destroy_process_group()  # not after an error: with a peer that is gone it may wait for ever
     except KeyboardInterrupt:
         say("interrupted: run it again to continue from the last checkpoint")
         sys.exit(130)  # what a shell gives for Ctrl-C
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
