@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -87,7 +88,8 @@ def test_a_job_that_ends_before_it_runs_is_refused(server: LiveServer) -> None:
         asked.stderr.readline()
         server.post(f"/v1/jobs/{job}/stop", {"force": True})
     told = asked.communicate()[1].decode()
-    assert f"The job {job} is stop" in told or f"Worker 0 of {job} is" in told
+    # Depending on how far the stop was when the server looked at it.
+    assert re.search(rf"The job {job} (is stop|ended)|Worker 0 of {job} is", told), told
     assert asked.returncode == 255
 
 
