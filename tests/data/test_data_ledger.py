@@ -25,7 +25,7 @@ def _run(order: Order, first: int, last: int, world: int, micros: int, previous:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from([1, 2, 3, 4, 6, 12]), st.sampled_from([1, 2]), st.integers(0, 30), st.integers(0, 12))
+@given(st.integers(1, 12), st.sampled_from([1, 2]), st.integers(0, 30), st.integers(0, 12))
 def test_every_world_has_the_ledger_that_is_expected(world: int, micros: int, first: int, steps: int) -> None:
     assert _run(ORDER, first, first + steps, world, micros) == expected(ORDER, first, first + steps)
 

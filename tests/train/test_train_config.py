@@ -166,9 +166,11 @@ def test_what_does_not_fit_together_is_told_before_anybody_joins(tmp_path):
     assert "4 heads don't divide by tp 3" in found["mesh"]
     assert "2 layers can't make pp 4 stages" in plan_problems({**base, "model": model, "mesh": {"pp": 4}}, 4)["mesh"]
     assert "needs 2 micro-batches" in plan_problems({**base, "model": model, "mesh": {"pp": 2}}, 2)["mesh"]
-    assert "8 samples doesn't divide by 3 data ranks" in plan_problems(base, 3)["data.batch"]
+    assert "8 samples is less than 9 data ranks" in plan_problems(base, 9)["data.batch"]
     batch = {**base["data"], "micro_batch": 3}
-    assert "4 data ranks x micro-batches of 3" in plan_problems({**base, "data": batch}, 4)["data.batch"]
+    assert make_plan(read_config({**base, "data": batch}), 2).micros == 2  # 8 samples as 2, 2, 2 and 2
+    stages = {**base, "model": model, "mesh": {"pp": 2}, "data": batch}
+    assert "8 samples doesn't divide by 1 data ranks x 3" in plan_problems(stages, 2)["data.batch"]
 
     found = plan_problems({**base, "model": {**model, "layer": 2}, "evaluate": {"every": 5}}, 1)
     assert "Did you mean `layers`?" in found["model.layer"]

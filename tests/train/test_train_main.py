@@ -51,7 +51,7 @@ def test_commands_and_their_exit_codes(tmp_path):
     other = tmp_path / "other"
     commands = [
         [str(file), "--check"],
-        [str(file), "--check", "--world", "3"],
+        [str(file), "--check", "--world", "9"],
         [str(file), f"--export={weights}"],  # nothing is saved yet
         [str(file), "steps=4"],
         [str(file)],
@@ -68,7 +68,7 @@ def test_commands_and_their_exit_codes(tmp_path):
     texts = [text for _, text in found]
     assert codes == [0, MISTAKEN, FAILED, 0, 0, 0, 0, MISTAKEN, FAILED, FAILED, 0, FAILED], texts
     assert "is in order" in texts[0]
-    assert "8 samples doesn't divide by 3 data ranks" in texts[1]
+    assert "8 samples is less than 9 data ranks" in texts[1]
     assert "there is no checkpoint in" in texts[2]
     assert "done: 4 steps" in texts[3]
     assert "continuing after step 4" in texts[4]

@@ -58,6 +58,11 @@ TWO = [
     ),
     Case("pp, images", {"pp": 2}, config=VISION, micros=2),
 ]
+THREE = [  # the batch does not divide by them, as when a gang of four has lost a node
+    Case("dp 3, uneven", {"dp": 3}, max_norm=0.5),
+    Case("dp 3, uneven, accumulated", {"dp": 3}, micros=2, max_norm=0.5),
+    Case("fsdp 3, uneven", {"fsdp": 3}, config=ODD, micros=2, max_norm=0.5),
+]
 FOUR = [
     Case("dp 4", {"dp": 4}, micros=2, max_norm=0.5),
     Case("fsdp 4", {"fsdp": 4}, config=ODD, max_norm=0.5),
@@ -115,7 +120,7 @@ EIGHT = [
         max_norm=0.5,
     ),
 ]
-CASES = {1: ONE, 2: TWO, 4: FOUR, 8: EIGHT}
+CASES = {1: ONE, 2: TWO, 3: THREE, 4: FOUR, 8: EIGHT}
 COMPILED = [
     Case("fsdp, compiled", {"fsdp": 2}, S(compile=True, checkpointing="selective")),
     Case("pp, compiled", {"pp": 2}, S(compile=True), micros=2),

@@ -80,17 +80,15 @@ def _layout(config: Config, world: int, problems: list[Problem]) -> Layout | Non
 
 
 def _micros(config: Config, layout: Layout, problems: list[Problem]) -> int | None:
+    """Micro-batches of each step: as few as keep each of them at `data.micro_batch` samples or below."""
     batch, size, ranks = config.data.batch, config.data.micro_batch, layout.data_world
-    micros = 1 if size is None else max(1, batch // (ranks * size))
+    micros = 1 if size is None else -(-batch // (ranks * size))
     try:
-        check_batch(batch, ranks, micros)
-        if size is not None and batch != ranks * size * micros:
-            raise DataError(
-                f"a global batch of {batch} samples doesn't divide by {ranks} data ranks x micro-batches of {size}."
-            )
+        check_batch(batch, ranks, micros, even=layout.pp > 1)
         return micros
     except DataError as error:
-        problems.append(Problem("data.batch", str(batch), f"a multiple of {ranks * (size or 1)}", str(error)))
+        wanted = f"a multiple of {ranks * micros}" if layout.pp > 1 else f"{ranks * micros} or more"
+        problems.append(Problem("data.batch", str(batch), wanted, str(error)))
         return None
 
 
