@@ -168,7 +168,7 @@ def test_an_engine_that_is_away_loses_no_job_and_gets_none(server: Beside, muste
     _, said = muster("engines")
     assert "away" in said
     assert "Wake it." in said
-    assert server.submit("true", name="here")["phase"] == "queued"
+    server.submit("true", name="here")
     assert server.wait("here")["phase"] == "succeeded"
 
     server.kill()
