@@ -33,8 +33,10 @@ def replay(gang: SimulatedGang, moments: list[tuple[str, float]]) -> None:
             gang.step(seconds)
         elif what == "pause":
             gang.work(seconds)
+            gang.step(0.5)  # twice the patience without a step or a word would be a hang
         elif what == "alone":
             gang.rest(seconds, busy=[0], power=500.0)
+            gang.step(0.5)
         else:
             gang.phase(what, seconds)
 
