@@ -76,6 +76,22 @@ def test_it_grows_right_after_it_saved_when_nobody_waits():
     assert loop.times("starts", "wide") == [0.0, 110.0]
 
 
+def test_it_goes_on_at_once_without_a_node_that_is_lost_and_grows_back():
+    loop = made()
+    loop.submit("wide", 10_000, gpus=1, num_nodes=FREELY, save=50.0)
+    loop.run(until=60.0)
+    lost = loop.sits("wide")[1]
+    loop.lose(lost)
+    loop.run(until=61.0)
+    assert len(loop.sits("wide")) == 3
+    assert loop.times("starts", "wide") == [0.0, 60.0]
+    loop.run(until=150.0)
+    loop.node(lost, gpus=1)
+    loop.run(until=300.0)
+    assert len(loop.sits("wide")) == 4
+    assert loop.reasons("wide") == ["resizing"]
+
+
 def test_it_does_not_grow_into_what_somebody_waits_for():
     loop = made()
     loop.submit("x", 100, gpus=1)

@@ -93,7 +93,9 @@ def _restart_or_fail(job: Job, cause: Reason, now: float, step: int | None, refu
         if limit == 0:
             return _end(job, "failed", cause, now)
         return _end(job, "failed", reason("restarts_spent", message, last=cause.to_dict()), now)
-    wait = 0.0 if category == "preempted" else min(retry.backoff * 2**spent, BACKOFF_MAX)
+    # The first node that is lost is not waited for: the gang goes on elsewhere, or with fewer nodes if it may.
+    at_once = category == "preempted" or (category == "node" and spent == 0)
+    wait = 0.0 if at_once else min(retry.backoff * 2**spent, BACKOFF_MAX)
     return _again(job, cause, category, now, now + wait)
 
 
