@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import zlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from muster import wire
 from muster.train.models.parts import divisible
 
+MOST_THREADS: Final = 16
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.")  # of compiled and of recomputed blocks
 
 
@@ -32,7 +37,25 @@ def initialise(model: nn.Module, seed: int) -> None:
         for name, parameter in model.named_parameters():
             if parameter.is_meta:
                 raise ValueError(f"{name} has no storage: call model.to_empty(device=...) first.")
-            _keep(parameter, _whole(plain_name(name), parameter.shape, rule, seed))
+        for kept, whole in _drawn(dict(model.named_parameters()), rule, seed):
+            _keep(kept, whole)
+
+
+def _drawn(
+    parameters: Mapping[str, Tensor], rule: Callable[[str], float] | None, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every parameter with its initial value. Each has a generator of its own, so several are drawn at a time."""
+    ranks = int(os.environ.get(wire.LOCAL_WORLD_SIZE, "1"))
+    several = max(1, min(MOST_THREADS, (os.cpu_count() or 1) // max(1, ranks)))
+    with ThreadPoolExecutor(several, "muster-initial") as pool:
+        waiting: deque[tuple[Tensor, Future[Tensor]]] = deque()
+        for name, parameter in parameters.items():
+            waiting.append((parameter, pool.submit(_whole, plain_name(name), parameter.shape, rule, seed)))
+            if len(waiting) > several:
+                first, drawn = waiting.popleft()
+                yield first, drawn.result()
+        for first, drawn in waiting:
+            yield first, drawn.result()
 
 
 def plain_name(name: str) -> str:
