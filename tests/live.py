@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import inspect
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -83,6 +85,8 @@ class LiveServer:
         if wait:  # what a killed server left; a second server beside a living one leaves its address alone
             (self.home / "server.json").unlink(missing_ok=True)
         (self.home / "config.toml").write_text(self.config)
+        if not self.around:
+            _share_listings(_listings(), self.home / "cache")
         environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):
             environment.pop(name, None)
@@ -181,6 +185,21 @@ class LiveServer:
     def metric(self, ref: str, name: str) -> dict[int, tuple[list[int], list[float]]]:
         found = self.get(f"/v1/jobs/{ref}/metrics/{name}")["attempts"]
         return {item["attempt"]: (item["steps"], item["values"]) for item in found}
+
+
+@functools.cache
+def _listings() -> Path:
+    """What the first server's launchers found out about the packages of each Python, for those of later servers."""
+    folder = Path(tempfile.mkdtemp(prefix="muster-listings-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _share_listings(source: Path, target: Path) -> None:
+    for path in source.glob("environment-*.json"):
+        target.mkdir(mode=0o700, exist_ok=True)
+        if not (target / path.name).exists():
+            shutil.copy(path, target)
 
 
 @functools.cache
@@ -286,6 +305,7 @@ def stop_everything(server: LiveServer) -> None:
     """Stops the server and every worker that it left behind."""
     if server.process is not None and server.process.poll() is None:
         server.stop()
+    _share_listings(server.home / "cache", _listings())
     for pid in marked_processes(server.home):
         try:
             os.kill(pid, signal.SIGKILL)
