@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import importlib
+import inspect
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -26,6 +30,15 @@ T = TypeVar("T")
 READ_LATE = {"MUSTER_FAULT", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}  # no import has seen these
 WITHOUT_SHAPE = "ANSWER WITHOUT ITS SHAPE"  # in the log of a server whose answer was not as declared: see `shape_kit`
 _ERR = "LIVE_ERR"  # where a command writes its errors
+# What a server imports when it is asked for something.
+_LATE = (
+    "anyio._backends._asyncio",
+    "fastapi.telemetry._runtime",
+    "typer._adapters",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+)
 PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
 
 
@@ -61,6 +74,7 @@ class LiveServer:
     env: dict[str, str] = field(default_factory=dict)
     ca: str | None = None  # a certificate to trust
     around: Sequence[str] = ()  # stands before the command
+    load: str = ""  # a module that it imports late and that takes long
     process: subprocess.Popen[bytes] | Started | None = None
     ends: list[int] = field(default_factory=list)  # how the processes before this one ended
 
@@ -71,6 +85,8 @@ class LiveServer:
         if wait:  # what a killed server left; a second server beside a living one leaves its address alone
             (self.home / "server.json").unlink(missing_ok=True)
         (self.home / "config.toml").write_text(self.config)
+        if not self.around:
+            _share_listings(_listings(), self.home / "cache")
         environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):
             environment.pop(name, None)
@@ -80,7 +96,8 @@ class LiveServer:
                 command = [*self.around, sys.executable, "-m", "muster", *words]
                 self.process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=self.home)
         else:
-            self.process = _warm(network()).start("live:run_muster", words, log, environment, self.home)
+            warm = warm_muster(network())
+            self.process = warm.start("live:run_muster", words, log, environment, self.home, self.load)
         if wait:
             self.wait_ready()
 
@@ -171,18 +188,48 @@ class LiveServer:
 
 
 @functools.cache
-def _warm(where: str) -> Warm:
+def _listings() -> Path:
+    """What the first server's launchers found out about the packages of each Python, for those of later servers."""
+    folder = Path(tempfile.mkdtemp(prefix="muster-listings-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _share_listings(source: Path, target: Path) -> None:
+    for path in source.glob("environment-*.json"):
+        target.mkdir(mode=0o700, exist_ok=True)
+        if not (target / path.name).exists():
+            shutil.copy(path, target)
+
+
+@functools.cache
+def warm_muster(where: str) -> Warm:
     """Has all that a server imports, which is most of what starting one costs. One for each network."""
     return Warm(
         "muster.cli.main",
         "muster.cli.server",
         "muster.server.main",
         "live",
-        "shape_kit",
         "schema_kit:made",
+        "live:prepare",
         OPENBLAS_NUM_THREADS="1",
         PYTHONWARNINGS="default",
     )
+
+
+def prepare() -> None:
+    """In that process: builds and imports what each server would when it first needs it."""
+    for name in _LATE:
+        importlib.import_module(name)
+    inspect.getsourcelines(prepare)  # as FastAPI does for each route: compiles what cuts Python into tokens
+    from muster.cli.main import _command  # noqa: PLC0415
+    from shape_kit import adapter_of, all_routes  # noqa: PLC0415
+
+    for route in all_routes():
+        adapter_of(route.shape)
+    command = _command()
+    with command.make_context("muster", ["up"]) as context:
+        command.resolve_command(context, ["up"])
 
 
 def call_muster(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -190,7 +237,7 @@ def call_muster(*words: str, env: dict[str, str] | None = None) -> subprocess.Co
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         environment = {**(os.environ if env is None else env), _ERR: str(err)}
-        started = _warm(network()).start("live:run_command", words, out, environment, Path.cwd())
+        started = warm_muster(network()).start("live:run_command", words, out, environment, Path.cwd())
         try:
             status = started.wait(PATIENCE)
         finally:
@@ -243,8 +290,10 @@ def marked_processes(home: Path) -> list[int]:
 
 
 @contextmanager
-def live_server(home: Path, *options: str, config: str = "", ca: str | None = None) -> Iterator[LiveServer]:
-    server = LiveServer(home, options, config, ca=ca)
+def live_server(
+    home: Path, *options: str, config: str = "", ca: str | None = None, load: str = ""
+) -> Iterator[LiveServer]:
+    server = LiveServer(home, options, config, ca=ca, load=load)
     server.start()
     try:
         yield server
@@ -256,6 +305,7 @@ def stop_everything(server: LiveServer) -> None:
     """Stops the server and every worker that it left behind."""
     if server.process is not None and server.process.poll() is None:
         server.stop()
+    _share_listings(server.home / "cache", _listings())
     for pid in marked_processes(server.home):
         try:
             os.kill(pid, signal.SIGKILL)

@@ -10,20 +10,19 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from forked_script_kit import Script
-from live import LiveServer
+from live import LiveServer, warm_muster
 from muster.core.entities import Role, at_least
 from muster.core.errors import NotAllowed, NotFound
 from muster.track.mlflow.calls import CALLS
 from muster.track.mlflow.context import MlflowContext
 from record_kit import Record, open_record
-from warm_kit import Warm
+from warm_kit import network
 
-QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}  # as in `mlflow_imports`
 
 
 @dataclass
@@ -103,16 +102,15 @@ def with_uri(where: str, code: str, folder: Path, load: str = "", **env: str) ->
         file.write(script)
         file.flush()
         environment = {**os.environ, **QUIET, "MLFLOW_TRACKING_URI": where, **env}
-        ran = Script(_warm(), folder, file.name, env=environment, load=load)
+        ran = _script(folder, file.name, env=environment, load=load)
         status, printed = ran.finish(300)
     assert status == 0, f"{printed[-2000:]}\n{ran.err.read_text()[-6000:]}"
     return json.loads(printed.rpartition("OUT")[2])
 
 
-@cache
-def _warm() -> Warm:
-    """Has imported MLflow, which takes five seconds."""
-    return Warm("mlflow", PYTHONWARNINGS="ignore", **QUIET)
+def _script(folder: Path, *words: str, env: dict[str, str], load: str = "") -> Script:
+    """In a process that has imported MLflow already, which takes five seconds."""
+    return Script(warm_muster(network()), folder, *words, env=env, load=f"mlflow_imports {load}")
 
 
 # Requests that come before it is up wait in the socket's queue.
@@ -136,7 +134,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
         "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
     }
     (folder / "serve.py").write_text(_SERVE)
-    server = Script(_warm(), folder, str(folder / "serve.py"), env=environment)
+    server = _script(folder, str(folder / "serve.py"), env=environment)
     try:
         yield f"http://127.0.0.1:{int(server.stdout.readline())}"
     finally:

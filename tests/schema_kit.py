@@ -15,6 +15,7 @@ from sqlalchemy import Connection, make_url
 
 from muster.store import migrate
 from muster.store.connect import Database, connect
+from muster.store.refold import refold
 
 real_upgrade = migrate.upgrade
 
@@ -29,19 +30,21 @@ def upgrade(database: Database) -> None:
         statements = made()
         with database.writing() as connection:
             if not _schema(connection):
+                driver: Any = connection.connection.driver_connection  # the same transaction, three times as fast
                 for statement, rows in statements:
-                    connection.exec_driver_sql(statement, rows or None)
+                    driver.executemany(statement, rows) if rows else driver.execute(statement)
                 return
     real_upgrade(database)
 
 
 @cache
 def made() -> list[tuple[str, list[tuple[Any, ...]]]]:
-    """Statements that make the tables, and what the migrations write into them."""
+    """Statements that make the tables, and what the migrations and the first fold of the empty log write into them."""
     with tempfile.TemporaryDirectory() as folder:
         database = connect(make_url(f"sqlite:///{Path(folder, 'made.db')}"))
         try:
             real_upgrade(database)
+            refold(database)
             with database.reading() as connection:
                 schema = _schema(connection)
                 found: list[tuple[str, list[tuple[Any, ...]]]] = [(statement, []) for _, _, statement in schema]

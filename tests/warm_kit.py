@@ -82,7 +82,7 @@ class Warm:
     def start(
         self, function: str, args: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path, load: str = ""
     ) -> Started:
-        """`function`: as MODULE:NAME; what it returns is the exit status. `load`: a further module that it needs."""
+        """`function`: as MODULE:NAME; what it returns is the exit status. `load`: further modules that it needs."""
         asked = {"function": function, "args": list(args), "log": str(log), "env": dict(env), "cwd": str(cwd)}
         return Started(self.ask({**asked, "path": _path(), "load": load}), args, self)
 
@@ -142,12 +142,13 @@ def _call(name: str, *args: str) -> Any:
     return getattr(found, function)(*args) if function else None
 
 
-def _load(name: str) -> None:
-    try:
-        if name:
+def _load(names: str) -> None:
+    for name in (name for name in names.split() if name not in sys.modules):
+        try:
             importlib.import_module(name)
-    except Exception:
-        sys.modules.pop(name, None)  # the process that needs it meets it again, and its log has it
+        except Exception:
+            sys.modules.pop(name, None)  # the process that needs it meets it again, and its log has it
+        gc.freeze()
 
 
 def _become(asked: dict[str, Any]) -> NoReturn:

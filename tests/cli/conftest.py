@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,3 +67,13 @@ def at_home(live, muster, monkeypatch):
     """Calls the command as a user of the live server would."""
     monkeypatch.setenv("MUSTER_HOME", str(live.home))
     return muster
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The `python` of jobs has no packages: the doctor asks it for PyTorch, which takes seconds to load."""
+    place = tmp_path / "bin" / "python"
+    place.parent.mkdir()
+    place.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    place.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place.parent}{os.pathsep}{os.environ['PATH']}")

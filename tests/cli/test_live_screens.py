@@ -139,6 +139,7 @@ def test_every_answer_names_a_verb_that_exists():
     assert {answer.split()[0] for answer in OTHER_VERBS.values()} <= verbs
 
 
+@pytest.mark.usefixtures("without_torch")
 def test_doctor_tells_how_to_complete(muster, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SHELL", "/bin/bash")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
+
+import pytest
 
 from muster.client import Client
 
@@ -130,12 +133,14 @@ def test_the_doctor_finds_the_server_and_the_token(at_home, live):
     found = {check["name"]: check for check in told.json["checks"]}
     assert told.json["ok"] is True
     assert told.code == 0
-    for name in ("python", "packages", "home", "disk", "sqlite", "bash", "port", "server", "clock", "token"):
+    for name in ("python", "packages", "home", "disk", "sqlite", "bash", "port", "server", "clock", "token", "torch"):
         assert found[name]["status"] in ("ok", "warn"), found[name]
     assert found["server"]["detail"] == f"{live.url} is ready and leads"
     assert "superuser" in found["token"]["detail"]
+    assert str(shutil.which("python")) in found["torch"]["detail"]  # a busy machine takes longer than it waits
 
 
+@pytest.mark.usefixtures("without_torch")
 def test_the_doctor_fails_with_what_to_mend(at_home, live, muster, monkeypatch, tmp_path):
     (live.home / "token").chmod(0o644)
     try:
@@ -148,9 +153,11 @@ def test_the_doctor_fails_with_what_to_mend(at_home, live, muster, monkeypatch, 
     told = muster("doctor")
     assert told.code == 0
     assert "warn  server: No server is running" in told.out
+    assert f"warn  torch: {tmp_path / 'bin' / 'python'} has none" in told.out
     assert not (tmp_path / "fresh").exists()
 
 
+@pytest.mark.usefixtures("without_torch")
 def test_the_doctor_names_a_wrong_setting(muster, tmp_path):
     (tmp_path / "no-server").mkdir()
     (tmp_path / "no-server" / "config.toml").write_text("prot = 1\n")

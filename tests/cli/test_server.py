@@ -116,6 +116,7 @@ def test_the_address_of_the_database_is_on_no_command_line(home):
     assert call_muster("down").returncode == 0
 
 
+@pytest.mark.usefixtures("without_torch")
 def test_jobs_go_on_without_the_server_and_are_taken_up_by_the_next(home):
     call_muster("up", "-d", "--port", "0")
     job = json.loads(call_muster("run", "-d", "--json", "--name", "stays", "--", "bash", "-c", WAITS).stdout)["id"]

@@ -54,6 +54,7 @@ def test_a_certificate_of_ones_own_is_trusted_on_the_same_machine(muster, tmp_pa
         _kill(home)
 
 
+@pytest.mark.usefixtures("without_torch")
 def test_a_certificate_that_has_expired_is_told_at_once(muster, tmp_path, monkeypatch) -> None:
     pem = str(self_signed(tmp_path, days=(-9, -1)))
     home = tmp_path / "home"

@@ -22,6 +22,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MlflowFixt
 
 @pytest.fixture(scope="session")
 def muster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Shared: MLflow's own server takes seconds to load."""
-    with live_server(tmp_path_factory.mktemp("mlflow") / "home") as server:
+    """Shared: MLflow's own server takes a second to load, when MLflow is imported already."""
+    with live_server(tmp_path_factory.mktemp("mlflow") / "home", load="mlflow_imports") as server:
         yield server

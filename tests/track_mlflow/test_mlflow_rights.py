@@ -259,7 +259,7 @@ class TestTheGateway:
         subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(where)], check=True, timeout=300)
         assert opens(where, "old", "")
         where.chmod(0o644)
-        server = LiveServer(tmp_path / "home")
+        server = LiveServer(tmp_path / "home", load="mlflow_imports")
         server.start()
         try:
             with mlflow(server, server.token) as root:

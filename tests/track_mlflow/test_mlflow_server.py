@@ -173,7 +173,7 @@ class TestMlflowsOwn:
 
 def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     """What only MLflow has is in a schema of its own there."""
-    server = LiveServer(tmp_path / "home", config=f'store_url = "{postgres_url}"\n')
+    server = LiveServer(tmp_path / "home", config=f'store_url = "{postgres_url}"\n', load="mlflow_imports")
     server.start()
     try:
         with httpx.Client(

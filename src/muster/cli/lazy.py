@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,6 +28,7 @@ class Verb:
 def lazy_app(verbs: Sequence[Verb], bare: str = "", **settings: Any) -> typer.Typer:
     """An app of these verbs, in this order; `bare` is the default verb if the first word is none of them."""
     table = {verb.name: verb for verb in verbs}
+    made = cache(lambda name: command_of(table[name]))
 
     class LazyGroup(TyperGroup):
         """Lists placeholders that only have a help line, and calls the commands behind them."""
@@ -40,7 +42,7 @@ def lazy_app(verbs: Sequence[Verb], bare: str = "", **settings: Any) -> typer.Ty
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, stand_in, rest = super().resolve_command(ctx, args)
-            return name, command_of(table[name]) if name and stand_in else None, rest
+            return name, made(name) if name and stand_in else None, rest
 
     app = typer.Typer(cls=LazyGroup, **settings)
     for verb in verbs:
@@ -55,7 +57,46 @@ def command_of(verb: Verb) -> Any:
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
         single.command(verb.name, cls=verb.command, context_settings=verb.settings)(found)
         found = single
-    return get_command(found)
+    return light_command(found)
+
+
+def light_command(app: typer.Typer) -> Any:
+    """The app's Click command, which takes values that need no conversion as they are.
+
+    Newer Typers give every value to Pydantic, and to import that is a third of what a short command costs.
+    """
+    made = get_command(app)
+    for command in (made, *getattr(made, "commands", {}).values()):
+        command.get_params = partial(_light_params, command.get_params)
+    return made
+
+
+def _light_params(get: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
+    params = get(ctx)
+    for param in params:
+        if hasattr(param, "get_runtime_param") and not isinstance(param.get_runtime_param, _LightConversion):
+            param.get_runtime_param = _LightConversion(param.get_runtime_param)
+    return params
+
+
+class _LightConversion:
+    """In the place of a parameter's `get_runtime_param` and of what that returns."""
+
+    def __init__(self, full: Callable[[], Any]) -> None:
+        self._full = full
+
+    def __call__(self) -> _LightConversion:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        kind = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if type(value) is kind or (get_origin(kind) is Literal and value in get_args(kind)):
+            return value
+        if kind == list[str] and isinstance(value, list | tuple) and all(type(one) is str for one in value):
+            return list(value)
+        return self._full().coerce(value, param=param, ctx=ctx)
 
 
 def load(target: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -9,19 +10,22 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.main import get_command
 
 from muster import __version__
 from muster.cli import call
 from muster.cli.call import CALL, Usage
-from muster.cli.lazy import Verb, lazy_app, load
+from muster.cli.lazy import Verb, lazy_app, light_command, load
 from muster.cli.run_words import RunCommand
 from muster.cli.terminal import plain
 from muster.core.errors import MusterError
+
+# The command of HTTPX itself, which loads Click, Pygments and parts of Rich: a seventh of the start, for nothing here.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 _JOBS, _PLATFORM, _PEOPLE, _START = "Jobs", "What jobs run on", "Who may do what", "Begin here"
 # What follows the first word of the command belongs to the command, not to `muster run`.
@@ -94,10 +98,12 @@ app = lazy_app(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code: 0, 1 for an error, 2 for a command line that is not valid."""
     gc.set_threshold(50_000)  # imports create many objects and no garbage: collecting costs a tenth of the start
+    if argv is None:  # the process ends with this command: what it imported need not be searched for garbage
+        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if argv is None else argv)
     call.reset()
     try:
-        code = get_command(app)(words, prog_name="muster", standalone_mode=False)
+        code = _command()(words, prog_name="muster", standalone_mode=False)
         sys.stdout.flush()  # here, where a reader that has closed it is no error
         return code if isinstance(code, int) else 0
     except MusterError as error:
@@ -113,6 +119,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         return _crash(error, words)
+
+
+@cache
+def _command() -> Any:
+    return light_command(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from muster.client.surroundings import surroundings
-from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
 from muster.core.free import read_free
 from muster.core.report import Report, Stop, is_null
@@ -88,6 +87,8 @@ def _text(spec: str | Path) -> tuple[str, str, Path]:
 
 def _from_text(text: str) -> dict[str, Any] | None:
     """The job file as data for JSON, every scalar as the text that was written, so that `LR: 3e-4` stays `3e-4`."""
+    from muster.core.document import read_document  # noqa: PLC0415  (PyYAML, for those who submit)
+
     report = Report()
     try:
         written = read_document(text, report)

@@ -25,54 +25,68 @@ from muster.server.views import job_view
 from muster.store.base import JobFilter
 from muster.track.tracking import Tracking
 
+_LEADER: Final = "muster.leader"  # in the scope of a request
 _LISTED: Final = 10  # jobs of an ambiguous name that an error lists
 
 
+# Of these, only the caller is what others depend on: FastAPI builds all that a dependency depends on for every route
+# anew, and looks through it with every request.
 async def service(request: Request) -> Service:
-    found: Service = request.app.state.service
-    return found
+    return service_of(request)
 
 
-async def leader(service: Annotated[Service, Depends(service)]) -> Leader:
+async def leader(request: Request) -> Leader:
     """The parts that only the server with the lease has."""
-    if service.leader is None or not service.leads:
-        raise service.not_leading()
-    return service.leader
+    return leader_of(request)
 
 
-async def identity(
-    leader: Annotated[Leader, Depends(leader)], authorization: Annotated[str | None, Header(max_length=500)] = None
-) -> Identity:
+async def identity(request: Request, authorization: Annotated[str | None, Header(max_length=500)] = None) -> Identity:
+    leader = leader_of(request)
     return authenticate(authorization, leader.store.state(), leader.clock.now())
 
 
-async def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
+async def tracking(request: Request) -> Tracking:
     """The record of runs; Unavailable if the store keeps none."""
-    if leader.track is None:
+    track = leader_of(request).track
+    if track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
-    return leader.track
+    return track
 
 
-async def heavy(
-    service: Annotated[Service, Depends(service)], caller: Annotated[Identity, Depends(identity)]
-) -> AsyncIterator[None]:
+async def heavy(request: Request, caller: Annotated[Identity, Depends(identity)]) -> AsyncIterator[None]:
     """For expensive routes: waits for a turn of the user before the route takes a thread."""
-    async with service.read_slots.take(caller.user):
+    async with service_of(request).read_slots.take(caller.user):
         yield
 
 
 async def watcher(
-    service: Annotated[Service, Depends(service)],
-    leader: Annotated[Leader, Depends(leader)],
+    request: Request,
     caller: Annotated[Identity, Depends(identity)],
     authorization: Annotated[str | None, Header(max_length=500, include_in_schema=False)] = None,
 ) -> Watcher:
     """For routes that stream: the token is checked again before each look."""
+    service, leader = service_of(request), leader_of(request)
 
     def identify() -> Identity:
         return authenticate(authorization, leader.store.state(), leader.clock.now())
 
     return Watcher(caller.user, identify, lambda: service.leader is leader and service.leads)
+
+
+def service_of(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def leader_of(request: Request) -> Leader:
+    """The same for all of a request, whatever happens to the lease meanwhile."""
+    found: Leader | None = request.scope.get(_LEADER)
+    if found is None:
+        service = service_of(request)
+        if service.leader is None or not service.leads:
+            raise service.not_leading()
+        found = request.scope[_LEADER] = service.leader
+    return found
 
 
 Serving = Annotated[Service, Depends(service)]

@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 from pydantic_core import to_json
+from starlette.routing import compile_path
 
 from muster.api.errors import ErrorAnswer
 from muster.api.words import Need
@@ -41,18 +42,39 @@ class JsonAnswer(Response, Generic[Shape]):
 
 
 class TypedRoute(APIRoute):
-    """A route with a shape, unless it sends no JSON, and with a role."""
+    """A route with a shape, unless it sends no JSON, and with a role.
+
+    It is built when a request first matches it, or when it is described: to build all of them is a fifth of a server's
+    start.
+    """
+
+    shape: Any
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         role: Need | None = (options.get("openapi_extra") or {}).get(_ROLE)
         if role is None:
             raise TypeError(f"The route {path} must say who may use it: openapi_extra=needs(...).")
         self.role = role
-        returned = inspect.get_annotations(endpoint, eval_str=True)["return"]
-        self.shape = _shape_of(returned)
-        if not _is_response(returned):
-            endpoint = _encoding(endpoint, options.get("status_code") or 200)
-        super().__init__(path, endpoint, **{**options, "response_model": None})
+        self.path, self.methods = path, set(options["methods"])
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self._declared = endpoint, options
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what a route has only when it is built."""
+        if "_declared" not in self.__dict__:
+            raise AttributeError(name)
+        self.build()
+        return getattr(self, name)
+
+    def build(self) -> None:
+        if "_declared" in self.__dict__:
+            endpoint, options = self._declared
+            returned = inspect.get_annotations(endpoint, eval_str=True)["return"]
+            if not _is_response(returned):
+                endpoint = _encoding(endpoint, options.get("status_code") or 200)
+            super().__init__(self.path, endpoint, **{**options, "response_model": None})
+            self.shape = _shape_of(returned)
+            del self._declared
 
 
 def typed_router(**options: Any) -> APIRouter:

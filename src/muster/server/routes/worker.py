@@ -15,7 +15,7 @@ from muster.api.worker import CodeManifest, IngestReply, SecretValues
 from muster.core.errors import Invalid, NotAllowed, NotFound, Unauthenticated
 from muster.core.job import Job
 from muster.server.auth import still_member
-from muster.server.context import Leading, Serving, Tracked
+from muster.server.context import Leading, Serving, Tracked, leader_of
 from muster.server.leader import Leader
 from muster.server.typed_routes import JsonAnswer, needs, typed_router
 from muster.track.blobs import Blobs
@@ -29,8 +29,9 @@ _DIGESTS = TypeAdapter(Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{6
 router = typed_router(prefix="/v1/ingest", tags=["workers"])
 
 
-def attempt(leader: Leading, authorization: Annotated[str | None, Header(max_length=500)] = None) -> tuple[str, int]:
+def attempt(request: Request, authorization: Annotated[str | None, Header(max_length=500)] = None) -> tuple[str, int]:
     """The attempt that the launcher's token is for."""
+    leader = leader_of(request)
     found = leader.keyring.attempt_of((authorization or "").removeprefix("Bearer ").strip())
     if found is None:
         raise Unauthenticated("The attempt's token is not valid.")
