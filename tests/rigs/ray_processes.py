@@ -163,6 +163,8 @@ def _run(args: list[str], python: str, base: list[str]) -> None:
             _go_on_after_setup(python, base)
         if script.name == WORKER:
             sys.executable = python  # what a worker starts is not Ray's
+        if script.name == "dashboard.py" and not any(word.startswith("--modules-to-load") for word in args):
+            args = [*args, "--modules-to-load=StateHead"]  # what the state API of `records` asks; the others are unused
         sys.path[:] = [str(script.parent), *given, *base]
         sys.argv[:] = args
         runpy.run_path(args[0], run_name="__main__")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,18 +27,30 @@ SLEEPS = textwrap.dedent("""
 LINKED = 'rm -f "$MUSTER_RANK_DIR/stacks"; ln -s {secret} "$MUSTER_RANK_DIR/stacks"; '
 
 
+@pytest.fixture(scope="module")
+def spy() -> Iterator[Path]:
+    """Where py-spy is looked for: beside this Python, which every isolated rank sees."""
+    with tempfile.TemporaryDirectory(prefix="muster-spy-", dir=sys.prefix) as name:
+        Path(name).chmod(0o755)
+        yield Path(name) / "py-spy"
+
+
 @pytest.fixture(scope="module", params=["root", "user", "granted"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module", params=["", "off"])
-def server(request: pytest.FixtureRequest, kind: str) -> Iterator[LiveServer]:
-    """With py-spy, and without."""
+def server(request: pytest.FixtureRequest, spy: Path) -> Iterator[LiveServer]:
+    kind = request.param
     config = "[engines.local]\n" + ("use_subuids = true\n" if kind == "granted" else "")
     grants, uid = GRANTS if kind == "granted" else None, 0 if kind == "root" else ORDINARY
-    with server_of(uid, config, {wire.PY_SPY: request.param}, grants=grants) as server:
+    with server_of(uid, config, {wire.PY_SPY: str(spy)}, grants=grants) as server:
         yield server
+
+
+@pytest.fixture(params=[True, False], ids=["py-spy", "without"])
+def spied(request: pytest.FixtureRequest, spy: Path) -> bool:
+    """Whether the machine has py-spy."""
+    spy.unlink(missing_ok=True)
+    if request.param:
+        spy.symlink_to(Path(sys.executable).parent / "py-spy")
+    return bool(request.param)
 
 
 def taken(server: LiveServer, token: str, run: str) -> dict[str, Any]:
@@ -47,16 +62,16 @@ def taken(server: LiveServer, token: str, run: str) -> dict[str, Any]:
         return dict(view)
 
 
-def test_an_isolated_rank_shows_its_stacks(server: LiveServer) -> None:
+def test_an_isolated_rank_shows_its_stacks(server: LiveServer, spied: bool) -> None:
     view = taken(server, member(server, "ada"), program(SLEEPS))
     (process, *_) = [one for one in view["ranks"][0]["processes"] if one["name"].startswith("python")]
-    assert process["source"] == ("signal" if server.env[wire.PY_SPY] else "py-spy")
+    assert process["source"] == ("py-spy" if spied else "signal")
     assert [one["text"] for one in view["groups"]] == ["rank 0 in read_sample at <stdin>:3"]
 
 
-def test_a_link_in_place_of_its_file_is_not_followed(server: LiveServer) -> None:
+def test_a_link_in_place_of_its_file_is_not_followed(server: LiveServer, spied: bool) -> None:
     secret = server.home / "config.toml"
     view = taken(server, member(server, "eve"), LINKED.format(secret=secret) + program(SLEEPS))
     (process, *_) = [one for one in view["ranks"][0]["processes"] if one["name"].startswith("python")]
-    assert process["source"] == ("kernel" if server.env[wire.PY_SPY] else "py-spy")
+    assert process["source"] == ("py-spy" if spied else "kernel"), process["problem"]
     assert "cpus = 32" not in str(view)

@@ -45,17 +45,17 @@ def _run(folder: Path, *words: str, **env: str) -> str:
     return ended.stdout
 
 
-def _run_warm(folder: Path, *words: str, **env: str) -> str:
-    """The same in a process that has torch already."""
-    script = _script(folder, *words, **env)
+def _run_warm(folder: Path, *words: str, load: str = "", **env: str) -> str:
+    """The same in a process that has torch already, and the module `load`."""
+    script = _script(folder, *words, load=load, **env)
     code, printed = script.finish(LIMIT)
     assert code == 0, printed + script.err.read_text()
     assert script.err.read_text() == ""
     return printed
 
 
-def _script(folder: Path, *words: str, **env: str) -> Script:
-    return Script(torch_process(), folder, *words, env=_environment(**env))
+def _script(folder: Path, *words: str, load: str = "", **env: str) -> Script:
+    return Script(torch_process(), folder, *words, env=_environment(**env), load=load)
 
 
 class Gang:
@@ -206,9 +206,9 @@ def test_sklearn_stops_after_a_fold_and_goes_on_with_the_next(folder, tmp_path):
     whole = re.findall(r"fold (\d) of 5: accuracy ([\d.]+)", _run(tmp_path / "straight", *words))
     assert [fold for fold, _ in whole] == ["1", "2", "3", "4", "5"]
     assert min(float(score) for _, score in whole) > 0.75
-    stopped = _run(folder, *words, **_asked_to_stop(folder))
+    stopped = _run_warm(folder, *words, load="sklearn.ensemble", **_asked_to_stop(folder))
     assert "asked to stop: 1 of 5 folds are saved" in stopped
-    again = _run(folder, *words)
+    again = _run_warm(folder, *words, load="sklearn.ensemble")
     assert again.startswith("continuing after fold 1")
     assert re.findall(r"fold (\d) of 5: accuracy ([\d.]+)", again) == whole[1:]
 

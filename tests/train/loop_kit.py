@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import select
 import signal
 import sys
 import time
@@ -30,6 +31,7 @@ from muster.train.errors import TrainError
 from muster.train.loop import train
 
 PATIENCE = 120.0  # seconds until a run counts as hung
+PAUSE = 0.001  # seconds between two looks at a run: the core is for its ranks, and a save takes longer
 STOPPED = 75  # exit codes of `python -m muster.train`
 FAILED = 1
 
@@ -113,6 +115,7 @@ class Run:
                 self.end()
                 return False
             assert time.monotonic() < until, self.printed()
+            time.sleep(PAUSE)
         self.kill()
         return True
 
@@ -184,12 +187,12 @@ def states(root: Path, step: int) -> dict[str, str]:
 
 
 def _wait(pid: int, until: float) -> int:
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
+    end = os.pidfd_open(pid)
+    try:
+        if not select.select([end], [], [], max(0.0, until - time.monotonic()))[0]:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise AssertionError(f"a rank did not end in {PATIENCE:g} s")
-        time.sleep(0.002)
+    finally:
+        os.close(end)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

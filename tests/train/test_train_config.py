@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_kit import make_tokens, settings
 
+from forked_script_kit import Script
+from gang_kit import torch_process
 from muster.train.config import Config, Every, read_config
 from muster.train.errors import ConfigError
 from muster.train.mesh import Layout
@@ -107,14 +110,21 @@ def test_a_file_that_can_not_be_read_says_why(tmp_path, name, text, words):
 
 
 def test_without_pyyaml_the_error_names_the_other_formats(tmp_path):
+    """In a process that has torch, and imports all of Muster anew."""
     (tmp_path / "a.yaml").write_text("task: language\n")
-    script = (
-        "import sys; sys.modules['yaml'] = None\nfrom muster.train.config import read_config\n"
+    (tmp_path / "read.py").write_text(
+        "import sys\n"
+        "for name in [name for name in sys.modules if name.split('.')[0] in ('muster', 'yaml')]:\n"
+        "    del sys.modules[name]\n"
+        "sys.modules['yaml'] = None\n"
+        "from muster.train.config import read_config\n"
         "from muster.train.errors import ConfigError\n"
         "try:\n read_config('a.yaml')\nexcept ConfigError as error:\n sys.stdout.write(str(error))\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert "PyYAML is not installed: install it, or write the file as .toml or .json" in ended.stdout, ended.stderr
+    script = Script(torch_process(), tmp_path, "read.py", env=os.environ)
+    code, printed = script.finish(100)
+    assert "PyYAML is not installed: install it, or write the file as .toml or .json" in printed, script.err.read_text()
+    assert code == 0
 
 
 def test_overrides_go_over_the_file_and_are_checked_like_it():

@@ -80,9 +80,11 @@ def test_as_a_job_under_muster(tmp_path):
 @pytest.mark.parametrize("name", ["custom_task"])
 def test_a_module_beside_the_configuration_is_found_from_its_folder(name, tmp_path):
     folder = _copied(name, tmp_path)
-    command = [sys.executable, "-m", "muster.train", "config.yaml", "--check"]
+    command = [sys.executable, "-X", "importtime", "-m", "muster.train", "config.yaml", "--check"]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT)
     assert (ended.returncode, ended.stdout) == (0, "config.yaml is in order\n"), ended.stderr
+    assert " torch.nn\n" in ended.stderr
+    assert " torch._dynamo\n" not in ended.stderr, "a check waits for PyTorch's compiler"
 
 
 def _copied(name: str, root: Path) -> Path:

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_kit import PATIENCE, Run, make_tokens, settings
+from loop_kit import PATIENCE, PAUSE, Run, make_tokens, settings
 
 from gang_kit import gang
 from muster.train.command import FAILED, MISTAKEN, main
@@ -91,7 +92,7 @@ def two_at_once(root: Path) -> dict[str, Any]:
     config = settings(root / "one", root / "data", steps=1_000_000)
     first = Run(root / "one", config).start()
     while not first.reached(2):
-        pass
+        time.sleep(PAUSE)
     second = Run(root / "two", {**config, "steps": 50}).start().end()
     first.kill()
     return {"codes": second.codes, "printed": second.printed(), "first": first.pids[0]}

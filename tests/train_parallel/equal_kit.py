@@ -123,7 +123,7 @@ def divided(case: Case) -> Outcome:
 
 
 def _divided(case: Case) -> Outcome:
-    mesh = make_mesh(Layout.parse(case.layout), "cpu")
+    mesh = _mesh(Layout.parse(case.layout))
     prepared = prepare(case, mesh)
     optimizer = adamw(prepared.parts, OPTIM)
     losses, norms = [], []
@@ -135,6 +135,12 @@ def _divided(case: Case) -> Outcome:
     held_out = float(prepared.evaluate(share(case, mesh, *data[STEPS]), loss_sum))
     model, optim = state_dicts(prepared, optimizer)
     return Outcome(losses, norms, held_out, _whole(model, mesh), _whole(optim, mesh))
+
+
+@cache
+def _mesh(layout: Layout) -> Mesh:
+    """One for all cases of a gang with this layout: the threads of its process groups stay as long as the process."""
+    return make_mesh(layout, "cpu")
 
 
 @contextmanager

@@ -64,10 +64,18 @@ def test_one_process_needs_no_group() -> None:
     assert mesh.reduce(torch.tensor(3.0)) == 3.0
 
 
+def mesh_dimensions(layout: Layout) -> tuple[str, ...]:
+    devices = make_mesh(layout, "cpu").devices
+    assert devices is not None
+    return devices.mesh_dim_names or ()
+
+
 def stand() -> dict[str, Any]:
     mesh = make_mesh(Layout(dp=2, fsdp=2, tp=2), "cpu")
     mine = torch.tensor(float(mesh.rank))
+    layouts = (Layout(dp=8), Layout(dp=4, pp=2), Layout(dp=4, tp=2))
     return {
+        "dimensions": [mesh_dimensions(layout) for layout in layouts],
         "place": dict(mesh.place),
         "data": (mesh.data_rank, mesh.data_world),
         "tp": float(mesh.reduce(mine.clone(), "tp")),
@@ -86,3 +94,5 @@ def test_each_rank_knows_its_place() -> None:
     assert [each["tp"] for each in found] == [1.0, 1.0, 5.0, 5.0, 9.0, 9.0, 13.0, 13.0]
     assert [each["data sum"] for each in found] == [12.0, 16.0] * 4
     assert {(each["all"], each["most"]) for each in found} == {(28.0, 7.0)}
+    # FSDP replicates what tensor parallelism has split, as one shard; no other dimension of one process is there.
+    assert all(each["dimensions"] == [("dp",), ("pp", "dp"), ("dp", "fsdp", "tp")] for each in found)

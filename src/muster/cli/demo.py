@@ -125,13 +125,13 @@ def _submit(client: Client, home: Path, plan: Plan) -> Job:
 
 
 def _watch_until_end(client: Client, job: Job, plan: Plan, screen: Screen, console: Console) -> Doc | None:
-    """Shows the job until it has ended; on Ctrl-C stops the job first. Returns what the drill killed, if anything."""
+    """Shows the job until it has ended; stops it first on Ctrl-C or when it doesn't move. Returns what was killed."""
     try:
         if not console.is_terminal:
             return _watch(client, job, plan, screen, console)
         with Live(screen, console=console, refresh_per_second=6, transient=True):
             return _watch(client, job, plan, screen, None)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Unavailable):
         console.print("Stopping the job …", style="yellow")
         with contextlib.suppress(MusterError, TimeoutError):
             client.stop(job.id, grace=5)

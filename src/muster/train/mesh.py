@@ -86,7 +86,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Mesh:
-    """A layout applied to the processes, and this process's position in it. `devices` is None for a single process."""
+    """A layout applied to the processes, and this process's position in it.
+
+    `devices` is None for a single process. It has the dimensions with several processes alone: each one has a
+    process group with threads and, on a GPU, memory of its own.
+    """
 
     layout: Layout
     device: torch.device
@@ -148,11 +152,16 @@ def make_mesh(layout: Layout, device: torch.device | str) -> Mesh:
     layout = layout.resolve(world)
     if world == 1:
         return Mesh(layout, device, None, dict.fromkeys(DIMS, 0))
-    sizes = layout.sizes()
-    devices = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=DIMS)
+    sizes = {name: size for name, size in layout.sizes().items() if size > 1 or (name == "fsdp" and _one_shard(layout))}
+    devices = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     coordinate = devices.get_coordinate()
     assert coordinate is not None, "the mesh covers every rank"
-    return Mesh(layout, device, devices, dict(zip(DIMS, coordinate, strict=True)))
+    return Mesh(layout, device, devices, {**dict.fromkeys(DIMS, 0), **dict(zip(sizes, coordinate, strict=True))})
+
+
+def _one_shard(layout: Layout) -> bool:
+    """Whether FSDP replicates a model that is not sharded: with tensor parallelism, which DDP doesn't support."""
+    return layout.dp > 1 and layout.tp > 1
 
 
 def _size(name: str, value: int | str) -> int:

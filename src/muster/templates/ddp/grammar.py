@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect
+from itertools import accumulate
 
 ALPHABET = "\n .abcdefghijklmnopqrstuvwxyz"  # a character's index is its token
 
@@ -51,18 +53,22 @@ def sentence(rng: random.Random) -> tuple[list[str], float]:
         if symbol not in RULES:
             words.append(symbol)
             continue
-        alternatives, weights = RULES[symbol]
-        (choice,) = rng.choices(range(len(weights)), weights)
-        nats -= math.log(weights[choice] / sum(weights))
-        waiting.extend(reversed(alternatives[choice]))
+        bounds, alternatives = RULES[symbol]
+        expansion, surprise = alternatives[bisect(bounds, rng.random())]
+        nats += surprise
+        waiting += expansion
     return words, nats
 
 
-def _parse(grammar: str) -> dict[str, tuple[list[list[str]], list[int]]]:
+def _parse(grammar: str) -> dict[str, tuple[list[float], list[tuple[list[str], float]]]]:
+    """Of each symbol: the probabilities that its alternatives end at, and each backwards, with its surprise."""
     rules = {}
     for line in grammar.strip().splitlines():
         symbol, *alternatives = (part.split() for part in line.split("|"))
-        rules[symbol[0]] = ([a[1:] for a in alternatives], [int(a[0]) for a in alternatives])
+        weights = [int(weight) for weight, *_ in alternatives]
+        bounds = [end / sum(weights) for end in accumulate(weights[:-1])]
+        expansions = [(words[:0:-1], -math.log(int(words[0]) / sum(weights))) for words in alternatives]
+        rules[symbol[0]] = (bounds, expansions)
     return rules
 
 

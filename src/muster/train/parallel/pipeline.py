@@ -1,25 +1,28 @@
-"""Pipeline parallelism: stages of blocks over `pp`, with the schedules GPipe, 1F1B and interleaved 1F1B."""
+"""Pipeline parallelism: stages of blocks over `pp`, with the schedules GPipe, 1F1B and interleaved 1F1B.
+
+PyTorch's part is imported when a pipeline is made: it loads the compiler, which takes longer than to check a config.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
-from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle, ScheduleLoopedBFS
 
 from muster.train.errors import MeshError
 from muster.train.mesh import Mesh
 from muster.train.parallel.prepared import LossFn, Micro, Prepared, bare
 from muster.train.parallel.settings import ParallelSettings
 
-_SINGLE: Final = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+if TYPE_CHECKING:
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
 
-Schedule = PipelineScheduleSingle | PipelineScheduleMulti
+    Schedule = PipelineScheduleSingle | PipelineScheduleMulti
 
 
 @dataclass(frozen=True)
@@ -72,16 +75,20 @@ class Pipeline(Prepared):
         return self._schedules[key]
 
     def _made(self, stages: list[PipelineStage], count: int, loss: _Loss | None) -> Schedule:
+        from torch.distributed.pipelining import schedules  # noqa: PLC0415
+
         options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}  # the loss is scaled by the global batch
-        if self.settings.schedule == "interleaved":
-            many = ScheduleInterleaved1F1B if loss is not None else ScheduleLoopedBFS
+        trains, name = loss is not None, self.settings.schedule
+        if name == "interleaved":
+            many = schedules.ScheduleInterleaved1F1B if trains else schedules.ScheduleLoopedBFS
             return many([*stages], count, **options)
-        if loss is None:
-            return ScheduleGPipe(stages[0], count, **options)
-        return _SINGLE[self.settings.schedule](stages[0], count, **options)
+        one = schedules.Schedule1F1B if trains and name == "1f1b" else schedules.ScheduleGPipe
+        return one(stages[0], count, **options)
 
     def _stages(self, inputs: tuple[Tensor, ...]) -> list[PipelineStage]:
         """The parts as stages. The shapes between them are found by one forward pass through the pipeline."""
+        from torch.distributed.pipelining import PipelineStage  # noqa: PLC0415
+
         count = self.mesh.size("pp") * len(self.parts)
         made = []
         with torch.no_grad(), torch.random.fork_rng(_devices(self.mesh)):
