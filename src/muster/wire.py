@@ -92,6 +92,7 @@ CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
+CHECKPOINT_MEMORY: Final = "MUSTER_CHECKPOINT_MEMORY"  # the folder of those that are kept in the machine's memory
 # The checkpoint to start from: the newest that the server knows; the first attempt whose checkpoints count, and the
 # step of an earlier one that counts too; how many seconds to wait for a store that can't be read.
 CHECKPOINT_KNOWN: Final = "MUSTER_CHECKPOINT_KNOWN"
@@ -218,6 +219,7 @@ class Launch:
     pass_env: tuple[str, ...] | None = None  # names that ranks inherit in addition to the usual ones; None: all
     check_nodes: tuple[str, ...] = ()  # nodes that failed lately: no rank starts there before `runtime.node_checks`
     accelerators: int | None = None  # whole ones on each node; None: a part of one, which others may use too
+    checkpoint_memory: str = ""  # a private folder in memory for the run's checkpoints; "": none are kept there
     warm: bool = False  # a spare process is kept for the next attempt; see `runtime.spare`
     spot_notices: tuple[str, ...] = ()  # where to look whether the machine is taken away; see `runtime.spot_notice`
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from muster.engines.base import GangLaunch, NodeInfo, WorkerReport
 from muster.engines.isolation import Probe
 from muster.engines.local_launch import LocalConfig, describe_gang, free_port
+from muster.engines.local_memory import MemoryFolders
 from muster.engines.local_nodes import describe_machine
 from muster.engines.local_warm import WarmProcess
 from muster.engines.local_watch import Watcher
@@ -45,6 +46,7 @@ class LocalEngine:
         self._root = config.root.absolute()
         self._workers: dict[tuple[str, int], list[LocalWorker]] = {}
         self._forgotten: set[tuple[str, int]] = set()
+        self._memory = MemoryFolders(self._root)
         self._spares: set[tuple[str, str]] = set()  # launchers that wait for a job's next attempt: the job, and the key
         env = config.env if config.env is not None else for_launcher(os.environ, config.isolation.pass_env)
         self._warm = WarmProcess(config.python, env)
@@ -71,7 +73,10 @@ class LocalEngine:
 
     def launch(self, gang: GangLaunch) -> None:
         """Raises EngineError when a seat can't exist here, OSError when the machine can't start it for now."""
-        self.launch_workers(describe_gang(self._config, gang))
+        launches = describe_gang(self._config, gang)
+        if gang.warm and len(launches) == 1 and launches[0].isolation is None:  # isolated ranks have a /dev/shm each
+            launches = [replace(launches[0], checkpoint_memory=self._memory.create(gang.job))]
+        self.launch_workers(launches)
 
     def launch_workers(self, launches: Sequence[Launch]) -> int:
         """Starts these workers of one attempt and returns the port of its rank 0:
@@ -129,9 +134,10 @@ class LocalEngine:
 
     def kept(self) -> Collection[str]:
         with self._lock:
-            return {job for job, _ in self._spares}
+            return {*(job for job, _ in self._spares), *self._memory.jobs()}
 
     def release(self, job: str) -> None:
+        self._memory.remove(job)
         with self._lock:
             for spare in [each for each in self._spares if each[0] == job]:
                 self._spares.discard(spare)

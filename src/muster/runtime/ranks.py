@@ -94,6 +94,8 @@ def environment(
     }
     if launch.checkpoint_every is not None:
         env[wire.CHECKPOINT_EVERY] = f"{launch.checkpoint_every:g}"
+    if launch.checkpoint_memory:
+        env[wire.CHECKPOINT_MEMORY] = launch.checkpoint_memory
     if launch.devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
         env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order of the indices
