@@ -153,11 +153,8 @@ def test_ranks_of_a_spare_process_see_what_a_cold_start_sees_and_nothing_is_left
         assert all(draws.count(value) == 1 for value in draws)
         assert {one["parent"] for one in warm} == {launcher_of(base, "same", 2)}
         assert gone(pid)
-        # What it left is found by its mark, as any rank's is; and it dies with its launcher.
-        assert sorted(base.left()) >= sorted(one["pid"] for one in warm)
-        following = spare_of(base, "same", 2)
-        above = processes.stat(following)
-        assert above is not None
+        assert {one["pid"] for one in warm} <= set(base.left()), "it is found by its mark, as any rank is"
+        spare_of(base, "same", 2)
         (base.root / "end").touch()
         (found,) = wait_for(lambda: [r for r in engine.poll() if r.attempt == 2 and r.status == "ended"])
         (base.root / "end").unlink()
@@ -165,10 +162,23 @@ def test_ranks_of_a_spare_process_see_what_a_cold_start_sees_and_nothing_is_left
         assert (found.exit.reason, found.exit.exit_code) == ("user_error", 1)
         trace = found.exit.detail.partition("Traceback (most recent call last):\n")[2]
         assert trace.count("File ") == 1  # the program's own line alone
-        assert engine.kept() == {"same"}
+        engine.launch(gang(base, "same", 3))
+        last = [seen(base, 3, rank)["pid"] for rank in (0, 1)]
+        assert "forked from a spare process" in launcher_log(base, "same", 3)
+        os.kill(launcher_of(base, "same", 3), signal.SIGKILL)
+        wait_for(lambda: gone(*last))  # as all ranks do, they die with their launcher
+        wait_for(lambda: [r for r in engine.poll() if r.attempt == 3 and r.status == "ended"])
+        engine.launch(gang(base, "same", 4))
+        seen(base, 4, 0)
+        following = spare_of(base, "same", 4)
+        above = processes.stat(following)
+        assert above is not None
+        assert set(engine.kept()) == {"same"}
         engine.release("same")
         assert not engine.kept()
         wait_for(lambda: gone(following, above.parent))
+        engine.stop("same", 4, 0.0, "user_stop")
+        wait_for(lambda: [r for r in engine.poll() if r.attempt == 4 and r.status == "ended"])
         assert not base.left()
 
 

@@ -26,11 +26,10 @@ runtime.checkpoint_in_memory(6, torn)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (wire.RANK, wire.RANK_DIR, wire.CONTROL, wire.CHECKPOINT_KEEP, wire.CHECKPOINT_KNOWN):
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "memory").mkdir(mode=0o700)
     monkeypatch.setenv(wire.ATTEMPT, "1")
     monkeypatch.setenv(wire.CHECKPOINT_DIR, str(tmp_path / "disk"))
-    monkeypatch.setenv(wire.CHECKPOINT_MEMORY, str(tmp_path / "memory"))
-    return tmp_path / "memory"
+    monkeypatch.setenv(wire.CHECKPOINT_MEMORY, str(tmp_path / "shared" / "job-1"))
+    return tmp_path / "shared" / "job-1"
 
 
 def keep(step: int) -> bool:
@@ -43,6 +42,7 @@ def save(step: int) -> None:
 
 
 def committed(folder: Path) -> list[str]:
+    """What is there, torn or not."""
     return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
 
 
@@ -53,11 +53,11 @@ def test_the_newest_of_memory_and_disk_is_used(memory: Path) -> None:
     assert committed(memory) == ["step-000000012"]
     assert last_checkpoint() == memory / "step-000000012"
     save(12)
-    assert last_checkpoint() == memory.parent / "disk" / "step-000000012"
+    assert last_checkpoint() == memory.parents[1] / "disk" / "step-000000012"
     assert keep(5), "a run that went back: the order of saves counts"
     assert last_checkpoint() == memory / "step-000000005"
     (memory / "step-000000005" / "state").write_text("state 6")
-    assert last_checkpoint() == memory.parent / "disk" / "step-000000012"
+    assert last_checkpoint() == memory.parents[1] / "disk" / "step-000000012"
 
 
 def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_last_one(memory: Path, tmp_path: Path) -> None:
@@ -76,21 +76,27 @@ def test_what_does_not_count_after_a_resume_is_not_used(memory: Path, monkeypatc
     assert last_checkpoint() is None
 
 
-@pytest.mark.parametrize("why", ["unset", "gone", "open", "link"])
-def test_nothing_is_kept_where_there_is_no_private_folder(
-    memory: Path, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    if why == "unset":
-        monkeypatch.delenv(wire.CHECKPOINT_MEMORY)
-    elif why == "open":
-        memory.chmod(0o755)
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize("what", ["open", "link", "file"])
+def test_what_another_user_may_have_made_is_not_used(memory: Path, above: bool, what: str) -> None:
+    assert keep(1)
+    place = memory.parent if above else memory
+    assert {each.stat().st_mode & 0o777 for each in (memory, memory.parent)} == {0o700}
+    if what == "open":
+        place.chmod(0o755)
     else:
-        memory.rmdir()
-        if why == "link":
-            (memory.parent / "other").mkdir(mode=0o700)
-            memory.symlink_to(memory.parent / "other")
-    assert not keep(1)
+        place.rename(place.with_name("trap"))
+        if what == "link":
+            place.symlink_to(place.with_name("trap"))
+        else:
+            place.touch()
+    assert not keep(2)
     assert last_checkpoint() is None
+
+
+def test_outside_a_job_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(wire.CHECKPOINT_MEMORY)
+    assert not keep(1)
 
 
 def test_what_is_too_large_is_not_kept(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,8 @@ class LocalEngine:
             for folder in (self._root / "trash").glob("*"):
                 self._discard(folder)
             for launch, folder in _scan(self._root / "attempts"):
-                self._take_up(launch, folder)
+                if (worker := self._take_up(launch, folder)).alive and not worker.exit:
+                    self._prepare_spare(worker, launch)
                 if (folder.parent / "forget").exists():
                     self._forgotten.add((launch.job, launch.attempt))
 
@@ -75,7 +76,7 @@ class LocalEngine:
         """Raises EngineError when a seat can't exist here, OSError when the machine can't start it for now."""
         launches = describe_gang(self._config, gang)
         if gang.warm and len(launches) == 1 and launches[0].isolation is None:  # isolated ranks have a /dev/shm each
-            launches = [replace(launches[0], checkpoint_memory=self._memory.create(gang.job))]
+            launches = [replace(launches[0], checkpoint_memory=self._memory.place(gang.job))]
         self.launch_workers(launches)
 
     def launch_workers(self, launches: Sequence[Launch]) -> int:

@@ -5,37 +5,28 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of its own below it, which only its owner can read)
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  (ranks use what only their user can read)
 
 
 class MemoryFolders:
-    """The folders of one server's jobs, below one that is named by its home and belongs to its user."""
+    """The folders of one server's jobs, below one that is named by its home and belongs to its user. Ranks make them
+    when they first use them; see `runtime.memory_checkpoints`."""
 
     def __init__(self, root: Path, shared: Path = SHARED_MEMORY) -> None:
         mark = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
         self._home = shared / f"muster-{os.geteuid()}-{mark}"
 
-    def create(self, job: str) -> str:
-        """The folder of a job; "" if it can't be had, or if another user could read it."""
-        place = self._home / job
-        with suppress(OSError):
-            for folder in (self._home, place):
-                with suppress(FileExistsError):
-                    folder.mkdir(mode=0o700)
-                status = folder.lstat()  # a user of the machine may have made something of this name before
-                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                    return ""
-            return str(place)
-        return ""
+    def place(self, job: str) -> str:
+        """The folder of a job."""
+        return str(self._home / job)
 
     def jobs(self) -> Collection[str]:
-        """The jobs that have one."""
+        """The jobs that have used theirs."""
         try:
             return os.listdir(self._home)  # noqa: PTH208  (names alone, in every tick)
         except OSError:

@@ -47,15 +47,21 @@ def checkpoint_dir() -> Path | None:
     return Path(named) if named else None
 
 
-def memory_dir() -> Path | None:
-    """The run's folder of checkpoints in this machine's memory; None if none are kept there, or if it is not safe."""
+def memory_dir(create: bool = False) -> Path | None:
+    """The run's folder of checkpoints in this machine's memory. None if none are kept there, if it does not exist, and
+    if it, or the folder that it is in, is not this user's alone: anybody can make folders in shared memory."""
     named = os.environ.get(wire.CHECKPOINT_MEMORY)
     if not named:
         return None
     with suppress(OSError):
-        status = Path(named).lstat()
-        private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
-        return Path(named) if private and status.st_uid == os.geteuid() else None
+        for folder in (Path(named).parent, Path(named)):
+            if create:
+                with suppress(FileExistsError):
+                    folder.mkdir(mode=0o700)
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077 or found.st_uid != os.geteuid():
+                return None
+        return Path(named)
     return None
 
 

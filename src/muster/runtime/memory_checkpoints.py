@@ -31,7 +31,7 @@ def checkpoint_in_memory(step: SupportsIndex, save: Callable[[Path], object]) ->
     machine. False if nothing was kept: not in a job that may restart, a gang of several nodes, or too little memory.
     Raises what `save` raises.
     """
-    number, parent = index(step), checkpoints.memory_dir()
+    number = index(step)
     if number < 0:
         raise ValueError(f"checkpoint_in_memory(): step got {number}; expected 0 or more.")
     if rank_info.rank() != 0:
@@ -39,7 +39,8 @@ def checkpoint_in_memory(step: SupportsIndex, save: Callable[[Path], object]) ->
             f"checkpoint_in_memory(step={number}): rank {rank_info.rank()} of {rank_info.world_size()} would replace "
             "what rank 0 saves. Call it on rank 0 alone."
         )
-    if parent is None or not has_room(0):
+    parent = checkpoints.memory_dir(create=True) if has_room(0) else None
+    if parent is None:
         return False
     with phase("saving"), checkpoints.saving(parent, number) as folder:
         save(folder)

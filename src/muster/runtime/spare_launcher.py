@@ -31,7 +31,7 @@ KEEP: Final = 60.0  # seconds that it waits for another attempt
 READY_SECONDS: Final = 120.0  # for the imports
 ANSWER_SECONDS: Final = 3.0  # for a rank
 PAD_BYTES: Final = 32 << 10  # of environment that a rank may have more than the spare process
-IMPORTS_BYTES: Final = 100 << 10
+IMPORTS_BYTES: Final = 100 << 10  # of the modules' names: what fits into one message
 
 
 class Spare:
@@ -97,7 +97,8 @@ class Spare:
         why = "" if self._ready else "the spare process was not ready"
         why = why or ("" if spare_rules.same_start(self._launch, launch) else "the command is another one")
         for env in envs:
-            why = why or spare_rules.difference(self._env, env)
+            name = spare_rules.difference(self._env, env)
+            why = why or (f"the variable {name} has changed" if name else "")
         read, write = os.pipe()
         ranks: list[Rank] = []
         try:
@@ -106,12 +107,9 @@ class Spare:
                     why = self._fork(launch, folder, env, read, ranks)
             os.close(read)
             read = -1
+            self.close()  # now they are children of this process
             if not why:
-                self._say_end()
-                os.waitpid(self._pid, 0)  # now they are children of this process
-                self._pid = 0
                 os.write(write, b"\1" * len(ranks))
-                self._hand_on(folder, ranks)
         except OSError as error:
             why = str(error)
         finally:
@@ -123,6 +121,7 @@ class Spare:
             for rank in ranks:
                 os.close(rank.pipe)
             return [], why
+        self._hand_on(folder, ranks)
         return ranks, ""
 
     def close(self) -> None:
@@ -168,13 +167,10 @@ class Spare:
             return {}
         return raw if isinstance(raw, dict) else {}
 
-    def _say_end(self) -> None:
-        assert self._link is not None
-        self._link.send(b"{}")
-
     def _hand_on(self, folder: Folder, ranks: Sequence[Rank]) -> None:
         """The next spare process imports what this one did, and what its ranks import beyond it."""
-        with (folder.rank_files_dir(ranks[0].rank) / rank_site.IMPORTS).open("a") as file:
+        noted = folder.rank_files_dir(ranks[0].rank) / rank_site.IMPORTS
+        with contextlib.suppress(OSError), noted.open("a") as file:
             file.write("".join(f"{name}\n" for name in self._modules))
 
 
@@ -232,9 +228,9 @@ def imports_of(folder: Folder) -> list[str]:
     place = folder.rank_files_dir(launch.worker * launch.nproc)
     try:
         noted = place / rank_site.IMPORTS
-        if time.time() - noted.stat().st_mtime < QUIET or noted.stat().st_size > IMPORTS_BYTES:
+        if time.time() - noted.stat().st_mtime < QUIET:
             return []
-        names = noted.read_text().splitlines()
+        names = noted.read_text()[:IMPORTS_BYTES].splitlines()
     except (OSError, ValueError):
         return []
     return list(dict.fromkeys(names)) if names and _runs_site(folder, place / rank_site.FILE) else []
