@@ -216,6 +216,21 @@ def test_what_does_not_fit_starts_cold(base: Shop) -> None:
         wait_for(lambda next_one=next_one: gone(next_one))  # the engine is closed: the server is gone
 
 
+def test_a_gang_that_a_new_server_adopts_gets_one_too(base: Shop) -> None:
+    for place in base.root.glob("seen-*"):
+        place.unlink()
+    with base.engine() as engine:
+        engine.launch(gang(base, "adopted", 1, nproc=1))
+        seen(base, 1, 0)
+    with base.engine() as engine:
+        pid = spare_of(base, "adopted", 1)
+        assert not gone(pid)
+        engine.stop("adopted", 1, 0.0, "user_stop")
+        wait_for(lambda: [r for r in engine.poll() if (r.job, r.status) == ("adopted", "ended")])
+        engine.release("adopted")
+        wait_for(lambda: gone(pid))
+
+
 @pytest.mark.parametrize(
     ("run", "expected"),
     [
