@@ -13,6 +13,7 @@ A worker's folder, created by the engine and owned by one launcher:
     command.json    the last command that was executed
     done            the server has everything: the folder may be removed
     launcher.log    the launcher's own log
+    spare           the id of a process that is ready to become the next attempt's ranks; see `runtime.spare`
     pkg/muster      a link to this package, for the ranks' PYTHONPATH
     pkg/sitecustomize.py  a link to muster/runtime/rank_site.py
     code            the job's code, if its `workdir` does not exist here: the ranks start in it
@@ -21,6 +22,7 @@ A worker's folder, created by the engine and owned by one launcher:
     rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
     rank-N/host/spool.K  segments of the launcher's own reports on the rank: hardware and environment
     rank-N/stacks   the stacks of its Python processes, appended when the launcher asks for them
+    rank-N/imports  the modules of large libraries that the rank has imported, one a line, if a spare process is kept
     rank-N/files    files that the rank handed over, each with a note on what it is; removed when the server has them
     rank-N/own      holds the rank's spool and files instead, if ranks are isolated from their launcher
     home, tmp, work the home, temporary folder and code folder of such ranks
@@ -90,6 +92,7 @@ CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
+CHECKPOINT_MEMORY: Final = "MUSTER_CHECKPOINT_MEMORY"  # the folder of those that are kept in the machine's memory
 # The checkpoint to start from: the newest that the server knows; the first attempt whose checkpoints count, and the
 # step of an earlier one that counts too; how many seconds to wait for a store that can't be read.
 CHECKPOINT_KNOWN: Final = "MUSTER_CHECKPOINT_KNOWN"
@@ -216,6 +219,8 @@ class Launch:
     pass_env: tuple[str, ...] | None = None  # names that ranks inherit in addition to the usual ones; None: all
     check_nodes: tuple[str, ...] = ()  # nodes that failed lately: no rank starts there before `runtime.node_checks`
     accelerators: int | None = None  # whole ones on each node; None: a part of one, which others may use too
+    checkpoint_memory: str = ""  # a private folder in memory for the run's checkpoints; "": none are kept there
+    warm: bool = False  # a spare process is kept for the next attempt; see `runtime.spare`
     spot_notices: tuple[str, ...] = ()  # where to look whether the machine is taken away; see `runtime.spot_notice`
 
     def to_json(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from muster.control.recovery import after_end, verdict
 from muster.core.job import Attempt, CheckpointMark, Job, StopOrder, Worker
-from muster.core.reasons import reason
+from muster.core.job_events import JobRequeued
+from muster.core.reasons import Reason, reason
+from muster.core.repair import Repair
 from muster.core.seat import Seat
-from muster.core.spec import JobSpec
+from muster.core.spec import JobSpec, Retry
 from muster.wire import WorkerExit
 
 OUT_OF_DEVICE_MEMORY = WorkerExit(
@@ -58,3 +60,22 @@ def test_what_an_earlier_attempt_saved_is_not_an_answer() -> None:
 
 def test_it_never_saved() -> None:
     assert told(None)["message"] == "j2 goes first; it has reported no checkpoint and begins again"
+
+
+def test_a_killed_rank_whose_attempt_went_further_starts_again_at_once_and_others_wait() -> None:
+    killed, error = reason("killed_by_signal", "rank 0 was killed"), reason("user_error", "rank 0 ended with 1")
+    job = Job("j1", 1, "default", "default", "ada", JobSpec(name="train", run="true"), 0.0)
+    job.spec = job.spec.model_copy(update={"retry": Retry(on=("worker", "error"), backoff=10.0)})
+    job.attempt = Attempt(2, 10.0, [])
+    job.charges = {"worker": 1}
+    job.repair = Repair(step=50)
+
+    def waits(cause: Reason, step: int | None) -> float:
+        event = after_end(job, "failed", cause, 100.0, step)
+        assert isinstance(event.data, JobRequeued)
+        return event.data.not_before - 100.0
+
+    assert waits(killed, 51) == 0.0
+    assert waits(killed, 50) == 20.0
+    assert waits(killed, None) == 20.0
+    assert waits(error, 51) == 20.0

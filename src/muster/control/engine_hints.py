@@ -1,4 +1,5 @@
-"""Sends engines what they need beside launches and stops: the demand of waiting jobs, and machines to drain."""
+"""Sends engines what they need beside launches and stops: the demand of waiting jobs, machines to drain, and jobs that
+are over."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from muster.core.entities import ENGINE
 from muster.core.resources import Resources
 from muster.core.state import State
-from muster.engines.base import Draining, Engine, Growing, NodeInfo
+from muster.engines.base import Draining, Engine, Growing, Keeping, NodeInfo
 from muster.sched.board import Board
 from muster.sched.wanted import wanted
 
@@ -18,6 +19,8 @@ class EngineHints:
     def __init__(self, engine: Engine) -> None:
         self._growing = engine if isinstance(engine, Growing) else None
         self._draining = engine if isinstance(engine, Draining) else None
+        self._keeping = engine if isinstance(engine, Keeping) else None
+        self._over: list[str] = []
         self._wants: Sequence[tuple[str, Resources, int]] | None = None
         self._sent: Sequence[tuple[str, Resources, int]] | None = None
         self._drains: dict[str, str] = {}
@@ -39,7 +42,16 @@ class EngineHints:
             elif node.health == "healthy":
                 self._drains[node.name] = known.why or known.health
 
+    def look_at_kept(self, state: State) -> None:
+        """Collects the jobs of which the engine keeps something for a next attempt, and that won't have one."""
+        kept = self._keeping.kept() if self._keeping is not None else ()
+        self._over = [each for each in kept if (job := state.jobs.get(each)) is None or job.final]
+
     def send(self) -> None:
+        for job in self._over:
+            if self._keeping is not None:
+                self._keeping.release(job)
+        self._over = []
         if self._growing is not None and self._wants is not None and self._wants != self._sent:
             self._growing.want(self._wants)
             self._sent = self._wants

@@ -261,6 +261,7 @@ class Controller:
     def _plan(self, this: _Round, state: State) -> Entry:
         plan = schedule(state, this.now, self._board)
         self._engine_hints.look_at_waiting(state, self._board, this.now)
+        self._engine_hints.look_at_kept(state)
         self._wake_at = plan.wake_at if plan.wake_at is not None and plan.wake_at > this.now else None
         if state.seatless and (ends := next_deadline(state)) is not None:
             self._wake_at = ends if self._wake_at is None else min(self._wake_at, ends)

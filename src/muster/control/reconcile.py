@@ -162,4 +162,5 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         code=job.code,
         log_limit=spec.log_limit,
         trusted=job.trusted,
+        warm=spec.retry.warm and spec.retry.max_restarts > 0,
     )

@@ -93,10 +93,16 @@ def _restart_or_fail(job: Job, cause: Reason, now: float, step: int | None, refu
         if limit == 0:
             return _end(job, "failed", cause, now)
         return _end(job, "failed", reason("restarts_spent", message, last=cause.to_dict()), now)
-    # The first node that is lost is not waited for: the gang goes on elsewhere, or with fewer nodes if it may.
-    at_once = category == "preempted" or (category == "node" and spent == 0)
+    # Where steps were gained, and for the first lost node, nothing is waited for: the gang goes on with what is left.
+    further = category in ("worker", "node") and _went_further(job, step)
+    at_once = category == "preempted" or further or (category == "node" and spent == 0)
     wait = 0.0 if at_once else min(retry.backoff * 2**spent, BACKOFF_MAX)
     return _again(job, cause, category, now, now + wait)
+
+
+def _went_further(job: Job, step: int | None) -> bool:
+    """Whether the attempt went beyond every step that was reached before."""
+    return step is not None and (job.repair.step is None or step > job.repair.step)
 
 
 def _same_error(job: Job, cause: Reason, step: int | None) -> Reason | None:

@@ -134,6 +134,11 @@ class Retry(_Canonical):
         Field(ge=0, le=ONE_DAY, description="Wait before a restart."),
         Notation("duration", "a duration up to one day, such as `10s` or `2m`", "10s"),
     ] = 10.0
+    warm: Annotated[
+        bool,
+        Field(description="Whether a process with the program's libraries imported is kept for the next attempt."),
+        Notation("flag", "`true` or `false`", "false"),
+    ] = True
 
 
 class Hang(_Canonical):

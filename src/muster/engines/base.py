@@ -6,7 +6,7 @@ which of them an engine has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -78,6 +78,7 @@ class GangLaunch:
     trusted: bool = False  # submitted by an administrator: it has the server's rights
     check_nodes: Sequence[str] = ()  # nodes that are checked before ranks start there, because they failed lately
     spot: bool = False  # the machines of its pool can be taken away
+    warm: bool = False  # the next attempt may start from processes that are kept for it
 
 
 @dataclass(slots=True)
@@ -145,6 +146,17 @@ class Incremental(Protocol):
 
     def nodes_changed(self) -> bool:
         """Whether `nodes` would return something new since it was last called."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An engine that keeps something of a job from one attempt to the next."""
+
+    def kept(self) -> Collection[str]:
+        """The jobs of which something is kept. Costs nothing."""
+
+    def release(self, job: str) -> None:
+        """Drops it: the job is over."""
 
 
 @dataclass(frozen=True, slots=True)

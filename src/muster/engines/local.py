@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 from muster.engines.base import GangLaunch, NodeInfo, WorkerReport
 from muster.engines.isolation import Probe
 from muster.engines.local_launch import LocalConfig, describe_gang, free_port
+from muster.engines.local_memory import MemoryFolders
 from muster.engines.local_nodes import describe_machine
 from muster.engines.local_warm import WarmProcess
 from muster.engines.local_watch import Watcher
@@ -45,6 +46,8 @@ class LocalEngine:
         self._root = config.root.absolute()
         self._workers: dict[tuple[str, int], list[LocalWorker]] = {}
         self._forgotten: set[tuple[str, int]] = set()
+        self._memory = MemoryFolders(self._root)
+        self._spares: set[tuple[str, str]] = set()  # launchers that wait for a job's next attempt: the job, and the key
         env = config.env if config.env is not None else for_launcher(os.environ, config.isolation.pass_env)
         self._warm = WarmProcess(config.python, env)
         self.isolation_status = Probe(config.isolation)
@@ -61,7 +64,8 @@ class LocalEngine:
             for folder in (self._root / "trash").glob("*"):
                 self._discard(folder)
             for launch, folder in _scan(self._root / "attempts"):
-                self._take_up(launch, folder)
+                if (worker := self._take_up(launch, folder)).alive and not worker.exit:
+                    self._prepare_spare(worker, launch)
                 if (folder.parent / "forget").exists():
                     self._forgotten.add((launch.job, launch.attempt))
 
@@ -70,7 +74,10 @@ class LocalEngine:
 
     def launch(self, gang: GangLaunch) -> None:
         """Raises EngineError when a seat can't exist here, OSError when the machine can't start it for now."""
-        self.launch_workers(describe_gang(self._config, gang))
+        launches = describe_gang(self._config, gang)
+        if gang.warm and len(launches) == 1 and launches[0].isolation is None:  # isolated ranks have a /dev/shm each
+            launches = [replace(launches[0], checkpoint_memory=self._memory.place(gang.job))]
+        self.launch_workers(launches)
 
     def launch_workers(self, launches: Sequence[Launch]) -> int:
         """Starts these workers of one attempt and returns the port of its rank 0:
@@ -88,6 +95,7 @@ class LocalEngine:
                 worker.refresh()
                 if not (worker.alive or worker.started or worker.exit):
                     self._start_launcher(worker, recover=False)
+                    self._prepare_spare(worker, launch)
         return port
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
@@ -124,6 +132,17 @@ class LocalEngine:
                     worker.refresh()
                 if all(worker.removable for worker in workers):
                     self._remove(key)
+
+    def kept(self) -> Collection[str]:
+        with self._lock:
+            return {*(job for job, _ in self._spares), *self._memory.jobs()}
+
+    def release(self, job: str) -> None:
+        self._memory.remove(job)
+        with self._lock:
+            for spare in [each for each in self._spares if each[0] == job]:
+                self._spares.discard(spare)
+                self._warm.drop(spare[1])
 
     def on_change(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -169,7 +188,15 @@ class LocalEngine:
                 _log.warning("no launcher could be started for %s: %s", worker.folder, error)
 
     def _start_launcher(self, worker: LocalWorker, recover: bool) -> None:
-        worker.adopt(self._warm.ask(worker.folder, recover))
+        spare = "" if recover else _spare_key(worker)
+        self._spares.discard((worker.job, spare))
+        worker.adopt(self._warm.ask(worker.folder, recover, spare))
+
+    def _prepare_spare(self, worker: LocalWorker, launch: Launch) -> None:
+        """Has a launcher wait for the attempt after this one, with ranks that need not import their libraries."""
+        if launch.warm:
+            self._warm.prepare(_spare_key(worker), worker.folder)
+            self._spares.add((worker.job, _spare_key(worker)))
 
     def _remove(self, key: tuple[str, int]) -> None:
         """Moves the folder away in one step: a half-removed folder would look like a worker that was never started."""
@@ -191,6 +218,10 @@ class LocalEngine:
                 self._warm.remove(folder)
             except OSError as error:  # the next server tries again
                 _log.warning("%s could not be removed: %s", folder, error)
+
+
+def _spare_key(worker: LocalWorker) -> str:
+    return f"{worker.job}/{worker.number}"
 
 
 def _scan(attempts: Path) -> Iterator[tuple[Launch, Path]]:

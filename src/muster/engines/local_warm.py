@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ANSWER_SECONDS: Final = 30.0  # the first answer waits for the new process's imports, on a machine that may be busy
 LEAVE_SECONDS: Final = 5.0
@@ -39,15 +39,24 @@ class WarmProcess:
                 env=self._env,
             )
 
-    def ask(self, folder: Path, recover: bool) -> int:
-        """Starts a launcher for this folder and returns its process id. Raises OSError when none could be started."""
+    def ask(self, folder: Path, recover: bool, spare: str = "") -> int:
+        """Starts a launcher for this folder and returns its process id. Raises OSError when none could be started.
+        `spare`: the key of a launcher that may wait for it."""
         try:
             self.start()
-            return self._ask(folder, recover)
+            return self._ask(folder, recover, spare)
         except OSError:  # it died or hangs: try once more with a new one
             self.close()
             self.start()
-            return self._ask(folder, recover)
+            return self._ask(folder, recover, "")
+
+    def prepare(self, spare: str, folder: Path) -> None:
+        """Starts a launcher that waits for the attempt after the one in this folder."""
+        self._tell({"spare": spare, "of": str(folder)})
+
+    def drop(self, spare: str) -> None:
+        """Ends a launcher that waits."""
+        self._tell({"drop": spare})
 
     def remove(self, folder: Path) -> None:
         """Has a folder removed that has files of granted users; returns before it is. Raises OSError."""
@@ -70,10 +79,17 @@ class WarmProcess:
             process.wait()
         process.stdout.close()
 
-    def _ask(self, folder: Path, recover: bool) -> int:
+    def _tell(self, request: dict[str, Any]) -> None:
+        """Sends a request that has no answer. If the process has died, its launchers that waited have ended."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+
+    def _ask(self, folder: Path, recover: bool, spare: str) -> int:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"dir": str(folder), "recover": recover}).encode() + b"\n")
+        request = {"dir": str(folder), "recover": recover, "spare": spare}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         until = time.monotonic() + ANSWER_SECONDS
         while True:
             answer = json.loads(self._line(until))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from muster.engines.base import (
     Draining,
     GangLaunch,
     Growing,
+    Keeping,
     Member,
     NodeInfo,
     PoolInfo,
@@ -158,6 +159,14 @@ class Engines:
         owner, there = self._names.pool(pool)
         member = self._members.get(owner)
         return member.objections(spec, there) if isinstance(member, SpecChecking) else ()
+
+    def kept(self) -> Collection[str]:
+        return {job for member in self._members.values() if isinstance(member, Keeping) for job in member.kept()}
+
+    def release(self, job: str) -> None:
+        for member in self._members.values():
+            if isinstance(member, Keeping):
+                member.release(job)
 
     def drain(self, node: str, why: str) -> None:
         engine, there = self._drains(node)

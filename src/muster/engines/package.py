@@ -44,8 +44,9 @@ COMPILED: Final = (
 SOURCE_ALONE: Final = frozenset(
     f"runtime/{name}.py" for name in (
         "checkpoint_search", "checkpoints", "cuda_driver", "device_checks", "exec_host", "kernel_log", "manifest",
-        "media", "mirror_sinks", "mirrors", "node_checks", "node_finding", "offline", "phases", "png", "server",
-        "sidecar", "signals", "tracker", "warm", "xid_codes",
+        "media", "memory_checkpoints", "mirror_sinks", "mirrors", "node_checks", "node_finding", "offline", "phases",
+        "png", "server", "sidecar", "signals", "spare", "spare_launcher", "spare_rules", "tracker", "warm",
+        "xid_codes",
     )
 )  # fmt: skip
 # What is imported from the archive itself: Python looks there for compiled modules beside their source alone.

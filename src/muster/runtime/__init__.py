@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from muster.runtime.files import artifact
     from muster.runtime.media import histogram, image, table, text
+    from muster.runtime.memory_checkpoints import checkpoint_in_memory
     from muster.runtime.phases import phase, spent
     from muster.runtime.rank_info import active, attempt, job, local_rank, rank, world_size
     from muster.runtime.reporter import data, flush, log, mirror, note, params, progress, report, tags
@@ -59,6 +60,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_dir",
     "checkpoint_every",
+    "checkpoint_in_memory",
     "data",
     "flush",
     "histogram",
@@ -86,6 +88,7 @@ __all__ = [
 
 _HOMES = {
     "checkpoints": ("NoGoodCheckpoint", "checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
+    "memory_checkpoints": ("checkpoint_in_memory",),
     "rank_info": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
     "files": ("artifact",),
     "media": ("histogram", "image", "table", "text"),

@@ -16,6 +16,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -46,6 +47,24 @@ def checkpoint_dir() -> Path | None:
     return Path(named) if named else None
 
 
+def memory_dir(create: bool = False) -> Path | None:
+    """The run's folder of checkpoints in this machine's memory. None if none are kept there, if it does not exist, and
+    if it, or the folder that it is in, is not this user's alone: anybody can make folders in shared memory."""
+    named = os.environ.get(wire.CHECKPOINT_MEMORY)
+    if not named:
+        return None
+    with suppress(OSError):
+        for folder in (Path(named).parent, Path(named)):
+            if create:
+                with suppress(FileExistsError):
+                    folder.mkdir(mode=0o700)
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077 or found.st_uid != os.geteuid():
+                return None
+        return Path(named)
+    return None
+
+
 def checkpoint_every() -> float | None:
     """Seconds between saves according to the job file; None if it does not say, and outside Muster."""
     text = os.environ.get(wire.CHECKPOINT_EVERY)
@@ -70,9 +89,10 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
             f"checkpoint(step={number}): rank {rank_info.rank()} of {rank_info.world_size()} would replace what rank 0 "
             "saves. Call it on rank 0 alone, or give each rank a `dir` of its own."
         )
-    with phase("saving"), _saving(parent, number) as folder:
+    with phase("saving"), saving(parent, number) as folder:
         yield folder
-        found = manifest.seal(folder, number, next_serial(parent), time.time(), rank_info.attempt())
+        serial = run_serial() if parent == checkpoint_dir() else next_serial(parent)
+        found = manifest.seal(folder, number, serial, time.time(), rank_info.attempt())
         final = commit(parent, folder, number)
     seconds = time.monotonic() - started
     reporter.document(
@@ -85,11 +105,15 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
     """The newest checkpoint whose files are all as they were saved, or None. Damaged ones are skipped, with a warning.
 
     Reads every byte of it; `checksums=False` checks the sizes only. If the run has saved checkpoints, it waits for a
-    folder that can't be read, and raises NoGoodCheckpoint if none of them is good.
+    folder that can't be read, and raises NoGoodCheckpoint if none of them is good. The run's folder includes what
+    `checkpoint_in_memory` has kept on this machine.
     """
     parent = _parent(dir)
     search = Search(str(parent))
-    found = search.wait_for(lambda: [each for each in candidates(parent) if not each.manifest or counts(each.manifest)])
+    memory = memory_dir() if parent == checkpoint_dir() else None
+    found = search.wait_for(
+        lambda: [each for each in candidates(parent, memory) if not each.manifest or counts(each.manifest)]
+    )
     for candidate in sorted(found, key=lambda each: each.manifest is not None):
         search.saw(candidate.path.name)
         what = candidate.damage
@@ -125,7 +149,7 @@ def _parent(dir: Path | str | None) -> Path:
 
 
 @contextmanager
-def _saving(parent: Path, step: int) -> Iterator[Path]:
+def saving(parent: Path, step: int) -> Iterator[Path]:
     """A new folder, which is removed again if saving fails."""
     folder = parent / f".saving-{rank_info.attempt()}-{step:09d}-{os.urandom(4).hex()}"
     try:
@@ -198,21 +222,27 @@ def _prune(parent: Path, keep: Path) -> None:
             good += 1
 
 
-def candidates(parent: Path) -> list[Candidate]:
-    """All committed checkpoints, the newest first; those without a readable manifest last."""
+def candidates(parent: Path, memory: Path | None = None) -> list[Candidate]:
+    """All committed checkpoints of both folders, the newest first; those without a readable manifest last."""
     found = []
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for path in parent.iterdir():
-            if COMMITTED.fullmatch(path.name):
-                try:
-                    found.append(Candidate(path, manifest.load(path), None))
-                except ValueError as error:
-                    found.append(Candidate(path, None, str(error)))
+    for folder in (parent, memory) if memory is not None else (parent,):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for path in folder.iterdir():
+                if COMMITTED.fullmatch(path.name):
+                    try:
+                        found.append(Candidate(path, manifest.load(path), None))
+                    except ValueError as error:
+                        found.append(Candidate(path, None, str(error)))
     return sorted(found, key=lambda candidate: candidate.order, reverse=True)
 
 
-def next_serial(parent: Path) -> int:
-    return 1 + max((c.manifest.serial for c in candidates(parent) if c.manifest), default=0)
+def next_serial(parent: Path, memory: Path | None = None) -> int:
+    return 1 + max((c.manifest.serial for c in candidates(parent, memory) if c.manifest), default=0)
+
+
+def run_serial() -> int:
+    """The serial of the run's next checkpoint, on disk or in memory: the newest of both has the highest."""
+    return next_serial(_parent(None), memory_dir())
 
 
 def remove(path: Path) -> None:

@@ -28,7 +28,7 @@ from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
 from muster.runtime.pulse import PulseTaker
-from muster.runtime.ranks import WorkerRanks, environment, gang_environment, make_sandbox, workdir
+from muster.runtime.ranks import RankSource, WorkerRanks, environment, gang_environment, make_sandbox, workdir
 from muster.runtime.sandbox import WORK, Sandbox, SandboxError
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
@@ -55,9 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(Path(folders[0]), recover)
 
 
-def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None) -> int:
+def run(
+    path: Path, recover: bool = False, keeper: tuple[int, int] | None = None, spare: RankSource | None = None
+) -> int:
     """Runs a launcher and returns its exit status. Returns 0 at once if another launcher runs here.
-    `keeper` overrides the launch's."""
+    `keeper` overrides the launch's. `spare`: what the ranks may be forked from."""
     folder = Folder(path.resolve())
     try:
         launch = folder.launch()
@@ -70,7 +72,7 @@ def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None
     _settle(folder)
     folder.isolated = launch.isolation is not None
     launcher = Launcher(folder, replace(launch, keeper=keeper) if keeper else launch)
-    return launcher.recover() if recover or folder.started() else launcher.start()
+    return launcher.recover() if recover or folder.started() else launcher.start(spare)
 
 
 class Launcher:
@@ -89,7 +91,7 @@ class Launcher:
         self._secrets: dict[str, str] = {}
         self._early: wire.WorkerExit | None = None  # how it ended, if that was before a rank was started
 
-    def start(self) -> int:
+    def start(self, spare: RankSource | None = None) -> int:
         """Starts the ranks and stays until the server knows how they ended."""
         self._wake_pipe.open()
         self._keeper.open()
@@ -103,11 +105,13 @@ class Launcher:
                 output.say(remark)
         if not ended:
             try:
-                self._gang.start(self._secrets)
+                self._gang.start(self._secrets, spare)
             except OSError as error:
                 ended = _failed(
                     verdict.LAUNCH_FAILED, f"the machine refused to start rank {len(self._gang.ranks)}: {error}"
                 )
+        if spare is not None:
+            spare.close()
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
         shipper.watch(PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices))

@@ -4,6 +4,9 @@ The launcher links this file as `sitecustomize.py` into a folder of the ranks' P
 start. It registers a handler in C that writes the stacks of all threads to a file, without the GIL and without running
 Python code; then it runs the `sitecustomize` that Python would have found without it. It has to work on every Python 3,
 to be quick, and to change nothing else.
+
+For the spare process of the next attempt (`spare`) it also notes which modules of large libraries a rank imports; and
+in that process it waits here, until the process becomes a rank.
 """
 
 import os
@@ -13,6 +16,13 @@ SIGNAL = 28  # SIGWINCH: a process without a handler ignores it, so it can't be 
 FILE = "stacks"  # in the rank's folder; every process of the rank appends to it
 
 DESCRIPTOR = 500  # the lowest number of its descriptor
+
+SPARE = "MUSTER_SPARE"  # the descriptor by which a spare process talks to its launcher
+IMPORTS = "imports"  # in the rank's folder, if they are wanted: the modules of these libraries, one a line
+LARGE = frozenset((
+    "numpy", "scipy", "pandas", "sklearn", "torch", "torchvision", "torchaudio", "transformers", "tokenizers",
+    "safetensors", "einops",
+))  # fmt: skip
 
 _file = None  # kept open for the handler
 
@@ -42,6 +52,43 @@ def register() -> None:
         pass
 
 
+class ImportNotes:
+    """Stands before the finders of modules, finds none, and notes what is looked for."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in LARGE:
+            try:
+                os.write(self._file, (name + "\n").encode())
+            except OSError:
+                pass
+
+
+def note_imports() -> None:
+    """Notes imports if the launcher has made the file for them."""
+    try:
+        place = os.path.join(os.environ["MUSTER_RANK_DIR"], IMPORTS)  # noqa: PTH118
+        file = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        sys.meta_path.insert(0, ImportNotes(file))
+    except (KeyError, OSError):
+        pass
+
+
+def be_spare() -> None:
+    """In a spare process: waits, and returns when it has become a rank."""
+    known, fd = set(sys.modules), int(os.environ.pop(SPARE))
+    try:
+        place = os.path.join(os.path.dirname(os.path.realpath(__file__)), "spare.py")  # noqa: PTH118, PTH120
+        with open(place, encoding="utf-8") as file:  # noqa: PTH123
+            names = {"__name__": "spare", "__file__": place}
+            exec(compile(file.read(), place, "exec"), names)  # noqa: S102
+        names["serve"](fd, globals(), known)  # type: ignore[operator]
+    except BaseException:
+        os._exit(1)
+
+
 def run_next() -> None:
     """Imports the `sitecustomize` that this file stands before, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -62,5 +109,8 @@ def run_next() -> None:
 
 
 if __name__ == "sitecustomize":
+    if SPARE in os.environ:
+        be_spare()
     register()
+    note_imports()
     run_next()

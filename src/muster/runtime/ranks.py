@@ -8,19 +8,19 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from muster import wire
 from muster.inherited import home_of, inherited
-from muster.runtime import processes
+from muster.runtime import processes, rank_site
 from muster.runtime.folder import Folder
 from muster.runtime.sandbox import WORK, Sandbox
 
 PIPE_BYTES: Final = 1 << 20  # what a rank may write before it blocks on the launcher
-_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
+SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
 # Variables of the server, or of an outer launcher, that ranks must not see.
 _NOT_INHERITED: Final = ("MUSTER_", "TORCHELASTIC_", "_MLFLOW_SERVER_")
 # Python and daemons ignore some of these, and an ignored signal stays ignored across exec.
@@ -33,6 +33,18 @@ class Rank:
     pid: int
     pipe: int
     exit: wire.RankExit | None = None
+
+
+class RankSource(Protocol):
+    """What forks ranks from a process that has imported their libraries; see `muster.runtime.spare_launcher`."""
+
+    def start_ranks(
+        self, launch: wire.Launch, folder: Folder, envs: Sequence[Mapping[str, str]]
+    ) -> tuple[list[Rank], str]:
+        """The ranks, which run; or none, and why."""
+
+    def close(self) -> None:
+        """Ends what is not used."""
 
 
 def gang_mark(job: str, attempt: int, worker: int, folder: Path) -> str:
@@ -82,6 +94,8 @@ def environment(
     }
     if launch.checkpoint_every is not None:
         env[wire.CHECKPOINT_EVERY] = f"{launch.checkpoint_every:g}"
+    if launch.checkpoint_memory:
+        env[wire.CHECKPOINT_MEMORY] = launch.checkpoint_memory
     if launch.devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
         env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order of the indices
@@ -145,14 +159,23 @@ class WorkerRanks:
         self._sandbox = sandbox
         self._mark = gang_mark(launch.job, launch.attempt, launch.worker, folder.path)
 
-    def start(self, secrets: Mapping[str, str]) -> None:
+    def start(self, secrets: Mapping[str, str], spare: RankSource | None = None) -> None:
         """Starts the ranks. Raises OSError when the machine refuses another process."""
-        shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
-        for local in range(self._launch.nproc):
-            env = environment(self._launch, local, self._folder, secrets, os.environ)
-            rank = int(env[wire.RANK])
-            self._folder.rank_dir(rank).mkdir(exist_ok=True)
-            self.ranks.append(_start(rank, shell, self._launch, env, self._sandbox))
+        shell = next((path for path in SHELLS if os.access(path, os.X_OK)), "/bin/sh")
+        launch, folder = self._launch, self._folder
+        envs = [environment(launch, local, folder, secrets, os.environ) for local in range(launch.nproc)]
+        for env in envs:
+            folder.rank_dir(int(env[wire.RANK])).mkdir(exist_ok=True)
+        if launch.warm and self._sandbox is None:
+            (folder.rank_files_dir(int(envs[0][wire.RANK])) / rank_site.IMPORTS).touch()
+        if spare is not None and self._sandbox is None:
+            self.ranks, why = spare.start_ranks(launch, folder, envs)
+            self.children = True  # its process was one
+            processes.log_line(f"the ranks start anew: {why}" if why else "the ranks were forked from a spare process")
+            if self.ranks:
+                return
+        for local, env in enumerate(envs):
+            self.ranks.append(_start(int(env[wire.RANK]), shell, launch, env, self._sandbox))
             self.children = True
             if local == 0:
                 processes.fault("after_first_rank")
@@ -220,11 +243,17 @@ def likelihood(ended: wire.RankExit | None) -> int:
     return 0 if ended.signal == signal.SIGKILL else 1
 
 
-def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str], sandbox: Sandbox | None) -> Rank:
+def open_output() -> tuple[int, int]:
+    """A pipe for a rank's output: the launcher's end and the rank's."""
     read, write = os.pipe()
     with contextlib.suppress(OSError):  # the system's limit for a user's pipes may be reached
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     os.set_blocking(read, False)
+    return read, write
+
+
+def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str], sandbox: Sandbox | None) -> Rank:
+    read, write = open_output()
     parent = os.getpid()
     try:
         pid = os.fork() if sandbox is None else sandbox.fork()
