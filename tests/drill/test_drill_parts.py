@@ -98,6 +98,7 @@ def test_a_fault_is_due_after_a_checkpoint_and_a_step(phase, saved, step, expect
         job=SimpleNamespace(phase=phase, since=0.0), saved=saved, steps=[Seen(1.0, 1, step)], step_now=step
     )
     assert ready(watch, 1) is expected
+    assert ready(watch, 1, mute=True) is (phase == "running")
 
 
 def _setting(engine: str = "local", **spec: Any) -> Setting:

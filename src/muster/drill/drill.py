@@ -20,7 +20,7 @@ from muster.drill.proxy import StoreProxy, endpoint_of
 from muster.drill.scenario import Case, Fault, Scenario, Setting
 from muster.drill.watch import Stalled, Watch
 
-NO_STEPS: Final = 20.0  # seconds after which a program that reports no steps gets its fault all the same
+NO_STEPS: Final = 20.0  # seconds after which a program that reports nothing gets its fault all the same
 LEFT_SECONDS: Final = 20.0  # for the last processes to leave
 LEDGER_SECONDS: Final = 20.0  # for the ledger of an attempt that has just ended
 _MANY: Final = 3  # further checkpoints after which a step without one is not waited for: it may save every step
@@ -40,6 +40,7 @@ class Drill:
     say: Callable[[str], None] = _nothing
     on_look: Callable[[Watch], None] = lambda watch: None
     reference: str = ""  # the id of the undisturbed job
+    mute: bool = False  # the undisturbed job has reported neither a step nor a checkpoint
     running: list[str] = field(default_factory=list)  # jobs of the drill that may not have ended
 
     def run_reference(self) -> str:
@@ -52,7 +53,7 @@ class Drill:
         if job.phase != "succeeded":
             told = job.reason.message if job.reason else job.phase
             raise Invalid(f"The undisturbed run {job.id} has not succeeded: {told}.", f"See `muster why {job.id}`.")
-        self.reference = job.id
+        self.reference, self.mute = job.id, not (watch.steps or watch.saved)
         return job.id
 
     def run(self, scenarios: Sequence[Scenario], on_result: Callable[[Result], None]) -> list[Result]:
@@ -127,7 +128,7 @@ class Drill:
 
     def _disturbed(self, scenario: Scenario, case: Case) -> Result:
         watch = case.watch
-        if not watch.until(lambda seen: ready(seen, scenario.saved)):
+        if not watch.until(lambda seen: ready(seen, scenario.saved, self.mute)):
             told = f"it was over before it had {scenario.saved} checkpoints and a step after them: let it run longer"
             return self._given_up(scenario, watch.job, "not applicable", told)
         attempt = watch.job.attempt
@@ -171,38 +172,40 @@ class Drill:
 
     def _left(self, job: str) -> Check:
         """Processes of the job on this machine, or elsewhere its workers by the server's account."""
-        until = time.monotonic() + LEFT_SECONDS
-        while True:
-            if self.setting.local and self.setting.engine == "local":
-                left = [f"process {pid}" for pid in processes_of(job)]
-            else:
-                last = self.client.attempts(job)[-1:]
-                left = [
-                    f"worker on {one['node']}" for each in last for one in each["workers"] if one["state"] != "ended"
-                ]
-            if not left or time.monotonic() > until:
-                return Check("nothing of it is left running", not left, ", ".join(left))
-            time.sleep(0.25)
+        if self.setting.local and self.setting.engine == "local":
+            pids = processes_left([job])
+            return Check("nothing of it is left running", not pids, ", ".join(f"process {pid}" for pid in pids))
+        workers = [one for each in self.client.attempts(job)[-1:] for one in each["workers"]]
+        left = [f"worker on {one['node']}" for one in workers if one["state"] != "ended"]
+        return Check("nothing of it is left running", not left, ", ".join(left))
 
 
-def ready(watch: Watch, saved: int) -> bool:
-    """Whether the job runs, with so many checkpoints and a step after the last; or reports no steps at all."""
+def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
+    """Whether the job runs, with so many checkpoints and a step after the last; or for a while, if it is `mute`."""
     job = watch.job
     if job.phase != "running":
         return False
-    if not watch.steps and not watch.saved:
+    if mute:
         return time.time() - job.since > NO_STEPS
     after = watch.step_now > max(watch.saved, default=0) or len(watch.saved) > saved + _MANY
     return len(watch.saved) >= saved and watch.step_now > 0 and after
 
 
-def processes_of(job: str) -> list[int]:
-    """Processes of this machine that were started for the job."""
-    mark, found = f"MUSTER_JOB={job}".encode(), []
+def processes_left(jobs: Sequence[str], seconds: float = LEFT_SECONDS) -> list[int]:
+    """Processes of jobs that are over, on this machine. The last ones get some time to leave."""
+    until = time.monotonic() + seconds
+    while (left := processes_of(jobs)) and time.monotonic() < until:
+        time.sleep(0.25)
+    return left
+
+
+def processes_of(jobs: Sequence[str]) -> list[int]:
+    """Processes of this machine that were started for one of these jobs."""
+    marks, found = {f"MUSTER_JOB={job}".encode() for job in jobs}, []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                if not marks.isdisjoint((entry / "environ").read_bytes().split(b"\0")):
                     found.append(int(entry.name))
             except OSError:  # ended meanwhile, or another user's
                 continue

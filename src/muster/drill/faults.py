@@ -146,7 +146,7 @@ def _break_store(case: Case, mode: str, words: str) -> Fault:
     at = time.time()
     with case.proxy.broken(mode):
         case.watch.until(lambda seen: time.time() > at + STORE_SECONDS)
-    return Fault(at, f"the object store {words} for {STORE_SECONDS:.0f} s")
+    return Fault(at, f"the object store {words} for {time.time() - at:.0f} s")
 
 
 def _kill_workers(case: Case, workers: Sequence[int]) -> Fault:
