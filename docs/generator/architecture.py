@@ -52,7 +52,8 @@ class Box:
 
 
 def architecture_picture() -> str:
-    rows, graph = layers(), imports()
+    graph = imports()
+    rows = [row for row in layers() if row != ["drill"]]  # it is the command line's, and drawn as a part of it
     boxes = {box.name: box for box in _boxes(rows, graph)}
     shared = rows[6] if len(rows) > 6 else []
     arrows = reduced({name: graph[name] & boxes.keys() for name in boxes})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from muster.control.decide import attempt_verdicts
+from muster.control.hangs import Hangs
 from muster.core.job import Attempt, Job, Seat, StopOrder, Worker
 from muster.core.reasons import reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
-from muster.wire import WorkerExit
+from muster.wire import Batch, Pulse, WorkerExit
 
 HUNG = reason("hung", "no step for 45 s (limit 25 s); rank 1 on n0 is behind", ranks=[1])
 
@@ -61,3 +64,20 @@ def test_a_gang_that_ends_well_within_its_grace_has_succeeded() -> None:
 def test_a_preemption_is_still_charged_as_one() -> None:
     _, follows = after(ended("stopped", "preempted"), StopOrder(reason("preempted"), "queued", 5.0, 80.0))
     assert (follows.KIND, follows.charge) == ("job.requeued", "preempted")
+
+
+@pytest.mark.parametrize(("outcome", "kinds"), [("succeeded", {"attempt.hung", "job.stopping"}), ("failed", set())])
+def test_the_rest_of_a_gang_may_hang_after_one_worker_has_done_its_work(outcome: Any, kinds: set[str]) -> None:
+    """If it failed, the gang is on its way out."""
+    job = Job(
+        "gpt-1", 1, "default", "default", "ada", JobSpec(name="gpt", run="true", num_nodes=2), 0.0, phase="running"
+    )
+    workers = [Worker(Seat("n0"), "ended", ended(outcome, "completed").to_dict()), Worker(Seat("n1"), "running")]
+    job.attempt = Attempt(1, 1.0, workers, running_at=2.0)
+    state, hangs, events = State(), Hangs(), list[Any]()
+    state.jobs[job.id], state.active[job.id] = job, None
+    for beat in range(0, 400, 2):
+        batch = Batch(1, "running", clock=float(beat), pulses=(Pulse(1, 0, 0, 1.0, 0, "T"),))
+        hangs.take(job.id, 1, batch, (), (), {}, 1000.0 + beat)
+        events += hangs.look(state, 1000.0 + beat, lambda name, number: ())
+    assert {event.data.KIND for event in events} == kinds

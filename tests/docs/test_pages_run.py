@@ -17,6 +17,7 @@ from muster.cli import daemon
 PAGES = {
     "README.md": 1,
     "docs/coming-from.md": 0,
+    "docs/drill.md": 1,
     "docs/engines.md": 2,
     "docs/kubernetes.md": 0,
     "docs/operate.md": 4,
@@ -99,6 +100,13 @@ def test_what_the_guide_to_recovery_says_is_so(server, tmp_path):
     assert "long-" in said
     assert "Muster is up at" in said
     assert "draining" in said
+
+
+def test_a_drill_holds_as_its_page_says(server, tmp_path):
+    said = run("docs/drill.md", server, tmp_path)
+    assert "kill-rank: held" in said
+    assert "weights: checkpoints at step 40" in said
+    assert "failure-during-recovery" in said
 
 
 def test_the_programs_of_the_page_on_python_run(server, tmp_path):

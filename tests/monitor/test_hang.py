@@ -142,3 +142,12 @@ def test_a_phase_is_judged_by_its_own_durations() -> None:
     gang.gang.report(0, 0, [], [(gang.now, "evaluating")], gang.now)
     assert limit_of(gang.gang).seconds == pytest.approx(3 * 1700.0, abs=30.0)
     assert judge(gang.gang) is None
+
+
+def test_a_worker_that_has_ended_does_not_hide_that_another_one_hangs() -> None:
+    gang = warmed_up()
+    gang.silent, gang.stopped = {0}, {1, 3}
+    gang.gang.expect([1], gang.now)
+    gang.rest(60.0)
+    assert gang.found is not None
+    assert (gang.found.kind, gang.found.behind, gang.found.workers) == ("process stopped", (1, 3), (1,))

@@ -49,6 +49,7 @@ VERBS: Final = (
     Verb("cp", "muster.cli.cp:cp", "Copy files to and from a running job.", _JOBS),
     Verb("stop", "muster.cli.jobs:stop", "Stop jobs: they save, then leave.", _JOBS),
     Verb("resume", "muster.cli.jobs:resume", "Continue a stopped or failed job from its checkpoint.", _JOBS),
+    Verb("drill", "muster.cli.drill:drill", "Break a job on purpose, and see whether it recovers.", _JOBS),
     Verb("runs", "muster.cli.runs:app", "Ask for runs by what they were given and what came out.", _JOBS),
     Verb("compare", "muster.cli.compare:compare", "Runs side by side: what differs, and whether it matters.", _JOBS),
     Verb("note", "muster.cli.note:note", "Write into the logbook of a run or a project.", _JOBS),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from muster.core.attempt_events import AttemptHung, AttemptMoves
 from muster.core.event import SYSTEM, Event
-from muster.core.job import Job
+from muster.core.job import Attempt, Job
 from muster.core.job_events import JobStopping
 from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
@@ -91,7 +91,7 @@ class Hangs:
             for key, job in active.items():
                 if job.attempt is not None and _is_watched(job):
                     watched = self._open(*key)
-                    watched.gang.expect(len(job.attempt.workers), now)
+                    watched.gang.expect(_running(job.attempt), now)
                     watched.gang.look(now)
                     events += self._judge(job, watched, frozen, now)
             return events
@@ -109,7 +109,7 @@ class Hangs:
             watched.verdict, watched.told = None, set()
             return [_event(AttemptMoves(), job, now)]
         asked = watched.told | set(verdict.workers if verdict.kind == "launcher silent" else ())
-        wait = STACKS if len(asked) >= len(job.attempt.workers) else 2 * STACKS
+        wait = STACKS if asked.issuperset(_running(job.attempt)) else 2 * STACKS
         if wants.action != "restart" or now - watched.hung_at < wait:
             return []
         return [_event(JobStopping(_reason(job, verdict), "queued", GRACE), job, now)]
@@ -157,12 +157,19 @@ def _reason(job: Job, verdict: Verdict) -> Reason:
     )
 
 
+def _running(attempt: Attempt) -> list[int]:
+    return [number for number, worker in enumerate(attempt.workers) if worker.state == "running"]
+
+
 def _is_watched(job: Job) -> bool:
-    """A gang that is being stopped, or that has workers which ended, is on its way out."""
+    """A gang that is being stopped, or that has a worker which failed, is on its way out. The others of a worker that
+    has done its work may still hang."""
     attempt, wants = job.attempt, job.spec.hang
     if job.phase != "running" or job.stop is not None or attempt is None or job.spec.kind == "session":
         return False
-    return wants.action != "off" and all(worker.state == "running" for worker in attempt.workers)
+    return wants.action != "off" and all(
+        worker.state == "running" or (worker.exit or {}).get("outcome") == "succeeded" for worker in attempt.workers
+    )
 
 
 def _steps(writes: Iterable[StreamWrite], docs: Docs) -> dict[int, list[tuple[float, int]]]:

@@ -7,7 +7,7 @@ Durations add up from pulse to pulse, by the shorter of what the launcher's and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
@@ -140,10 +140,14 @@ class GangActivity:
     _stepped: float | None = None  # when a rank last reported a step, by the server's clock
     _looked: float | None = None
 
-    def expect(self, workers: int, now: float) -> None:
-        """The gang has this many workers, heard or not."""
-        for worker in range(workers):
+    def expect(self, workers: Collection[int], now: float) -> None:
+        """These workers of the gang run, heard or not; others have ended."""
+        for worker in workers:
             self.links.setdefault(worker, WorkerLink(now))
+        for worker in self.links.keys() - set(workers):
+            del self.links[worker]
+        for rank in [one.rank for one in self.ranks.values() if one.worker not in workers]:
+            del self.ranks[rank]
 
     def report(
         self,

@@ -72,7 +72,8 @@ def judge(
 def goes_on(gang: GangActivity, verdict: Verdict) -> bool:
     """Whether a gang that hung works again by itself. Output says nothing: stacks are written into it."""
     if verdict.kind == "launcher silent":
-        return all(gang.links[worker].silent < verdict.limit for worker in verdict.workers)
+        links = [gang.links[worker] for worker in verdict.workers if worker in gang.links]  # others have ended
+        return all(link.silent < verdict.limit for link in links)
     stepping = [one for one in gang.ranks.values() if one.steps]
     if stepping:
         return min(one.still for one in stepping) < verdict.limit

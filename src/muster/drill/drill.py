@@ -1,0 +1,224 @@
+"""Runs a job undisturbed and once for each scenario, and checks what must hold."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from muster.client import Client, Job, MusterError
+from muster.core.errors import Invalid
+from muster.core.spec import JobSpec
+from muster.drill import weights
+from muster.drill.inject import NotInjected
+from muster.drill.measure import Check, Result, adds_up, from_checkpoint, result_of, times
+from muster.drill.proxy import StoreProxy, endpoint_of
+from muster.drill.scenario import Case, Fault, Scenario, Setting
+from muster.drill.watch import Stalled, Watch
+
+NO_STEPS: Final = 20.0  # seconds after which a program that reports nothing gets its fault all the same
+LEFT_SECONDS: Final = 20.0  # for the last processes to leave
+LEDGER_SECONDS: Final = 20.0  # for the ledger of an attempt that has just ended
+_MANY: Final = 3  # further checkpoints after which a step without one is not waited for: it may save every step
+
+
+def _nothing(text: str) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Drill:
+    """One drill of one job. `say` is told what happens; `on_look` sees every look at a running job."""
+
+    client: Client
+    spec: JobSpec
+    setting: Setting
+    say: Callable[[str], None] = _nothing
+    on_look: Callable[[Watch], None] = lambda watch: None
+    reference: str = ""  # the id of the undisturbed job
+    mute: bool = False  # the undisturbed job has reported neither a step nor a checkpoint
+    running: list[str] = field(default_factory=list)  # jobs of the drill that may not have ended
+
+    def run_reference(self) -> str:
+        """Runs the job undisturbed. Raises Invalid if it fails by itself."""
+        job = self.submit("drill-reference", "a drill: the undisturbed run", {})
+        self.say(f"{job.id}: the undisturbed run")
+        watch = Watch(self.client, job, self.on_look)
+        watch.until(lambda seen: False)
+        self.running.remove(job.id)
+        if job.phase != "succeeded":
+            told = job.reason.message if job.reason else job.phase
+            raise Invalid(f"The undisturbed run {job.id} has not succeeded: {told}.", f"See `muster why {job.id}`.")
+        self.reference, self.mute = job.id, not (watch.steps or watch.saved)
+        return job.id
+
+    def run(self, scenarios: Sequence[Scenario], on_result: Callable[[Result], None]) -> list[Result]:
+        """Every scenario in turn, then the comparison of all their weights."""
+        results = []
+        for scenario in scenarios:
+            why = scenario.applies(self.setting)
+            result = self._one(scenario) if not why else _not_applicable(scenario, why)
+            on_result(result)
+            results.append(result)
+        return self.compared(results)
+
+    def compared(self, results: Sequence[Result]) -> list[Result]:
+        """The results with a check of the weights of each job that succeeded."""
+        jobs = [one.job for one in results if one.job and one.checks and one.checks[0].ok]
+        if not self.reference or not jobs:
+            return list(results)
+        self.say("comparing the weights")
+        found = weights.compare(self.client, self.spec, self.reference, jobs)
+        return [with_check(one, found[one.job]) if one.job in found else one for one in results]
+
+    def submit(self, name: str, purpose: str, changes: Mapping[str, Any]) -> Job:
+        update = {"name": name, "purpose": purpose, "tags": {**self.spec.tags, "drill": name}, **changes}
+        job = self.client.submit(self.spec.model_copy(update=update), inherit=False)
+        self.running.append(job.id)
+        return job
+
+    def stop_all(self) -> None:
+        """Stops what was not waited for."""
+        for job in self.running:
+            try:
+                self.client.stop(job, force=True)
+                self.client.wait(job, timeout=LEFT_SECONDS)
+            except (MusterError, TimeoutError):
+                self.say(f"{job} could not be stopped; see `muster status {job}`")
+        self.running.clear()
+
+    def checks(self, watch: Watch, scenario: Scenario | None, attempt: int, seen_at: float | None) -> list[Check]:
+        """What must hold of a job that is over. `attempt`: the one that the first fault hit."""
+        job, attempts = watch.job, self.client.attempts(watch.job.id)
+        told = job.reason.message.partition("\n")[0] if job.reason and job.phase != "succeeded" else ""
+        found = [Check("the run succeeded", job.phase == "succeeded", told)]
+        if scenario is not None and scenario.restarts is True:
+            found.append(Check("it was restarted from a checkpoint", from_checkpoint(attempts, attempt)))
+        if scenario is not None and scenario.restarts is False:
+            found.append(Check("it was not restarted", len(attempts) == attempt, f"{len(attempts)} attempts"))
+        if scenario is not None and scenario.sees and scenario.restarts is not None:
+            found.append(Check("it was noticed", seen_at is not None, f"by {' or '.join(scenario.sees)}"))
+        if scenario is not None and scenario.charged:
+            charged = ", ".join(f"{count} as {name}" for name, count in job.restarts.items() if count)
+            others = any(count for name, count in job.restarts.items() if name != scenario.charged)
+            found.append(Check("the restarts of `retry` are not spent", not others, charged))
+        return [*found, self._ledger(job.id), self._left(job.id)]
+
+    def _one(self, scenario: Scenario) -> Result:
+        with ExitStack() as stack:
+            changes = dict(scenario.change(self.spec)) if scenario.change else {}
+            proxy = None
+            if scenario.in_proxy and (endpoint := endpoint_of(self.spec.envs)):
+                proxy = stack.enter_context(StoreProxy(endpoint[1]))
+                changes["envs"] = {**self.spec.envs, endpoint[0]: proxy.url}
+            job = self.submit(f"drill-{scenario.name}"[:50], f"a drill: {scenario.breaks}", changes)
+            self.say(f"{job.id}: {scenario.breaks}")
+            watch = Watch(self.client, job, self.on_look)
+            case = Case(self.client, job.id, self.setting, watch, proxy=proxy)
+            try:
+                return self._disturbed(scenario, case)
+            except NotInjected as error:
+                return self._given_up(scenario, job, "not applicable", str(error))
+            except Stalled as error:
+                return self._given_up(scenario, job, "did not hold", f"the run succeeded: {error}")
+
+    def _disturbed(self, scenario: Scenario, case: Case) -> Result:
+        watch = case.watch
+        if not watch.until(lambda seen: ready(seen, scenario.saved, self.mute)):
+            told = f"it was over before it had {scenario.saved} checkpoints and a step after them: let it run longer"
+            return self._given_up(scenario, watch.job, "not applicable", told)
+        attempt = watch.job.attempt
+        fault = scenario.inject(case)
+        self.say(f"{watch.job.id}: {fault.text}")
+        watch.until(lambda seen: False)
+        if scenario.resumes and watch.job.phase in ("failed", "stopped"):
+            told = watch.job.reason.message.partition("\n")[0] if watch.job.reason else watch.job.phase
+            self.say(f"{watch.job.id}: {watch.job.phase} ({told}); resumed, as a person would")
+            self.client.resume(watch.job.id)
+            watch.until(lambda seen: False)
+        return self._judged(scenario, watch, fault, attempt)
+
+    def _judged(self, scenario: Scenario, watch: Watch, fault: Fault, attempt: int) -> Result:
+        of_server = self.client.events(kind="server.leads") if "server.leads" in scenario.sees else ()
+        events = [*watch.events, *of_server]
+        found = times(events, watch.steps, fault.time, attempt, scenario.sees)
+        summary = self.client.summary(watch.job.id)
+        facts = {
+            "job": watch.job.id, "fault": fault.text, "times": found, "steps_again": summary["steps_repeated"],
+            "attempts": summary["attempts"],
+        }  # fmt: skip
+        checks = self.checks(watch, scenario, attempt, found.detected)
+        self.running.remove(watch.job.id)
+        return result_of(scenario.name, scenario.holds, checks, facts)
+
+    def _given_up(self, scenario: Scenario, job: Job, verdict: Any, why: str) -> Result:
+        if not job.refresh().final:
+            job.stop(force=True)
+            job.wait(LEFT_SECONDS)
+        self.running.remove(job.id)
+        return Result(scenario.name, scenario.holds, verdict, why, job.id)
+
+    def _ledger(self, job: str) -> Check:
+        until = time.monotonic() + LEDGER_SECONDS
+        while True:
+            found = adds_up(self.client.goodput(job))
+            if found.ok or time.monotonic() > until:
+                return found
+            time.sleep(0.5)
+
+    def _left(self, job: str) -> Check:
+        """Processes of the job on this machine, or elsewhere its workers by the server's account."""
+        if self.setting.local and self.setting.engine == "local":
+            pids = processes_left([job])
+            return Check("nothing of it is left running", not pids, ", ".join(f"process {pid}" for pid in pids))
+        workers = [one for each in self.client.attempts(job)[-1:] for one in each["workers"]]
+        left = [f"worker on {one['node']}" for one in workers if one["state"] != "ended"]
+        return Check("nothing of it is left running", not left, ", ".join(left))
+
+
+def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
+    """Whether the job runs, with so many checkpoints and a step after the last; or for a while, if it is `mute`."""
+    job = watch.job
+    if job.phase != "running":
+        return False
+    if mute:
+        return time.time() - job.since > NO_STEPS
+    after = watch.step_now > max(watch.saved, default=0) or len(watch.saved) > saved + _MANY
+    return len(watch.saved) >= saved and watch.step_now > 0 and after
+
+
+def processes_left(jobs: Sequence[str], seconds: float = LEFT_SECONDS) -> list[int]:
+    """Processes of jobs that are over, on this machine. The last ones get some time to leave."""
+    until = time.monotonic() + seconds
+    while (left := processes_of(jobs)) and time.monotonic() < until:
+        time.sleep(0.25)
+    return left
+
+
+def processes_of(jobs: Sequence[str]) -> list[int]:
+    """Processes of this machine that were started for one of these jobs."""
+    marks, found = {f"MUSTER_JOB={job}".encode() for job in jobs}, []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if not marks.isdisjoint((entry / "environ").read_bytes().split(b"\0")):
+                    found.append(int(entry.name))
+            except OSError:  # ended meanwhile, or another user's
+                continue
+    return found
+
+
+def with_check(result: Result, check: Check) -> Result:
+    """The result with one more check."""
+    checks = (*result.checks, check)
+    if check.ok is False and result.verdict == "held":
+        return replace(result, verdict="did not hold", why=f"{check.name}: {check.told}", checks=checks)
+    return replace(result, checks=checks)
+
+
+def _not_applicable(scenario: Scenario, why: str) -> Result:
+    return Result(scenario.name, scenario.holds, "not applicable", why)
