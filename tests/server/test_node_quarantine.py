@@ -69,9 +69,9 @@ def by_hand_it_is_checked_too_and_its_history_has_all_of_it(narrow: LiveServer, 
     assert [*older["entries"], *page["entries"]] == record["entries"][1:]
     shown = call_muster("nodes", "history", node, env=env)
     assert "launcher_lost" in shown.stdout
-    stranger = narrow.http(narrow.post("/v1/tokens", {"user": "eve"})["token"])
-    others = stranger.get(f"/v1/nodes/{node}/history").json()["entries"]
-    assert stranger.post(f"/v1/nodes/{node}/check").status_code == 403
+    with narrow.http(narrow.post("/v1/tokens", {"user": "eve"})["token"]) as stranger:
+        others = stranger.get(f"/v1/nodes/{node}/history").json()["entries"]
+        assert stranger.post(f"/v1/nodes/{node}/check").status_code == 403
     assert [entry["job"] for entry in others] == [""] * 5
     assert [entry["text"] for entry in others][:2] == ["a job of another project"] * 2
     assert {entry["actor"] for entry in others} == {""}

@@ -232,7 +232,7 @@ def _stopwatch(prepared: Prepared, gang: Gang) -> Stopwatch:
     if isinstance(part, DistributedDataParallel) and prepared.mesh.size("pp") == 1:
         # The backward pass ends at the first parameter. The reductions of all gradients are awaited after it.
         first = next(one for one in part.parameters() if one.requires_grad)
-        first.register_post_accumulate_grad_hook(watch.own_work_ends)
+        first.register_post_accumulate_grad_hook(watch.own_work_ends)  # type: ignore[no-untyped-call]
         watch.waits = True
     return watch
 
