@@ -35,11 +35,13 @@ EVENT_DOC: Final[dict[str, Any]] = {
     "min_priority": 10, "max_priority": 60, "description": "models", "members": {"ada": "admin"},
     "rules": {"half_life": 60.0}, "text": "half_life: 1m", "id": "ab12", "digest": "00", "superuser": True,
     "expires_at": 90.0, "failed": 1, "what": "checksum", "holder": "a", "epoch": 2, "rows": {"notes": 3},
+    "check": "clock", "nodes": ["n1"], "programs": ["language/ada/gpt"],
+    "findings": [{"check": "disk", "status": "failed", "detail": "it is full", "seconds": 0.1}],
     "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart",
 }  # fmt: skip
 
 
 def doc_of(kind: str) -> dict[str, Any]:
     """JSON with every field of the payloads of this kind."""
-    doc = EVENT_DOC if kind != "node.health" else {**EVENT_DOC, "reason": "it is hot"}
+    doc = EVENT_DOC if kind not in ("node.health", "node.slow") else {**EVENT_DOC, "reason": "it is hot"}
     return {name: doc[name] for name, _, _ in KINDS[kind].CODING}

@@ -162,6 +162,8 @@ REQUESTS: dict[str, Make] = {
     "GET /v1/runs/{ref}/points/{name}": plain("/v1/runs/RUN/points/loss"),
     "POST /v1/queues": sent("/v1/queues", name="of-alpha", project=PROJECT),
     "POST /v1/nodes/{name}/health": sent("/v1/nodes/local-0/health", health="quarantined"),
+    "POST /v1/nodes/{name}/check": sent("/v1/nodes/local-0/check"),
+    "GET /v1/nodes/{name}/history": plain("/v1/nodes/local-0/history"),
     "PUT /v1/rules": sent("/v1/rules", text="", dry_run=True),
     "POST /v1/projects": sent("/v1/projects", name=OTHER),
     "PUT /v1/projects/{project}/members/{user}": sent("/v1/projects/PROJECT/members/guest", role="viewer"),

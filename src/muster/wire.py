@@ -146,9 +146,9 @@ DocType = Literal[
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------
 StartName = Literal["import", "rendezvous", "build", "compile", "load"]
-PhaseName = Literal[StartName, "training", "data", "saving", "evaluating", "idle"]
+PhaseName = Literal[StartName, "training", "data", "waiting", "saving", "evaluating", "idle"]
 START_PHASES: Final[tuple[StartName, ...]] = ("import", "rendezvous", "build", "compile", "load")
-PHASES: Final[tuple[PhaseName, ...]] = (*START_PHASES, "training", "data", "saving", "evaluating", "idle")
+PHASES: Final[tuple[PhaseName, ...]] = (*START_PHASES, "training", "data", "waiting", "saving", "evaluating", "idle")
 
 LEAVE_SPARE: Final = 2.0  # seconds of a notice that ranks don't get, for the launcher's last report
 
@@ -350,6 +350,8 @@ class Batch:
     leaving: float | None = None  # seconds until the machine is taken away, if there is a notice
     clock: float = 0.0  # the launcher's monotonic clock when the pulses were taken
     pulses: tuple[Pulse, ...] = ()
+    # Seconds by which its machine's clock is ahead of the server's, and the greatest error of that, if it is known.
+    offset: tuple[float, float] | None = None
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -364,6 +366,8 @@ class Batch:
         }
         if self.leaving is not None:
             header["leaving"] = self.leaving
+        if self.offset is not None:
+            header["offset"] = self.offset
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         head = json.dumps(header).encode()
@@ -397,11 +401,13 @@ class Batch:
             clock, pulses = float(header.get("clock", 0.0)), header.get("pulses", ())
             left = header.get("leaving")
             leaving = float(left) if left is not None else None
-            if len(pulses) > PULSES_MAX or not all(map(math.isfinite, (clock, leaving or 0.0))):
-                raise ValueError(f"{len(pulses)} pulses at {clock}, leaving in {leaving}")
+            ahead, error = (float(one) for one in header.get("offset") or (0.0, 0.0))
+            offset = (ahead, error) if header.get("offset") else None
+            if len(pulses) > PULSES_MAX or not all(map(math.isfinite, (clock, leaving or 0.0, ahead, error))):
+                raise ValueError(f"{len(pulses)} pulses at {clock}, leaving in {leaving}, offset {offset}")
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
-                clock, tuple(Pulse.from_list(pulse) for pulse in pulses),
+                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
@@ -415,6 +421,7 @@ class Reply:
     command: Command | None = None
     done: bool = False  # the end is recorded and nothing is missing: the launcher may exit
     execs: tuple[str, ...] = ()  # ids of exec sessions that wait for this worker
+    time: float | None = None  # the server's clock, in seconds since 1970; older servers don't send it
 
     def to_json(self) -> str:
         acked = [[rank, stream, offset] for (rank, stream), offset in self.acked.items()]
@@ -424,6 +431,7 @@ class Reply:
                 "command": asdict(self.command) if self.command else None,
                 "done": self.done,
                 "execs": self.execs,
+                "time": self.time,
             }
         )
 
@@ -432,7 +440,7 @@ class Reply:
         raw = json.loads(text)
         acked = {(rank, stream): offset for rank, stream, offset in raw["acked"]}
         command = Command.from_dict(raw["command"]) if raw["command"] else None
-        return cls(acked, command, raw["done"], tuple(raw.get("execs", ())))  # older servers don't send them
+        return cls(acked, command, raw["done"], tuple(raw.get("execs", ())), raw.get("time"))
 
 
 def doc_record(doc: dict[str, Any]) -> bytes:

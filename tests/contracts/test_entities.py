@@ -11,7 +11,7 @@ import sqlalchemy
 from muster.core.attempt_events import AttemptEnded, AttemptPlanned
 from muster.core.entities import ENTITIES
 from muster.core.entities.node import NodeHealth, NodeJoined, NodeLeft
-from muster.core.entities.node_record import NodeCharged
+from muster.core.entities.node_record import NodeCharged, NodeChecked, NodeFinding
 from muster.core.entities.pool import PoolSet
 from muster.core.entities.project import ProjectMember, ProjectSet
 from muster.core.entities.queue import QueueSet
@@ -75,6 +75,9 @@ SAMPLES: dict[str, list[Event]] = {
         Event(AttemptEnded("failed", reason("node_lost", node="n0")), 19.0, project="default", job="job-2", attempt=1),
         Event(JobRequeued(reason("node_lost"), "node", 19.0), 19.0, project="default", job="job-2", attempt=1),
         Event(NodeCharged("n0", 1, "user_error"), 20.0, project="default", job="job-2", attempt=2),
+        Event(NodeChecked("n0", [{"check": "disk", "status": "ok", "detail": "", "seconds": 0.1}]), 21.0, "ada"),
+        Event(NodeChecked("n1", []), 22.0, "ada"),
+        Event(NodeFinding("n1", "clock", "its clock is 3.0 s ahead"), 23.0),
     ],
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from muster.control.loop import Controller
+from muster.control.stragglers import Stragglers
 from muster.control.submit import Submission, resume, stop, submit
 from muster.core.entities.project import ProjectSet
 from muster.core.entities.queue import QueueSet
@@ -57,6 +58,7 @@ class Rig:
     clock: HandClock = field(default_factory=HandClock)
     events: list[Event] = field(default_factory=list)
     polled: bool = False
+    stragglers: Stragglers | None = None
 
     def __post_init__(self) -> None:
         self.engine = SimEngine(self.node_list, self.clock.now)
@@ -68,7 +70,9 @@ class Rig:
     def _new_controller(self) -> None:
         self.commit = GroupCommit(self.store, self._committed)
         engine = Polled(self.engine) if self.polled else self.engine
-        self.controller = Controller(self.commit, engine, self.clock, lambda job, attempt: "token", lambda: True)
+        self.controller = Controller(
+            self.commit, engine, self.clock, lambda job, attempt: "token", lambda: True, stragglers=self.stragglers
+        )
         self.commit.start()
         self.controller.adopt()
 

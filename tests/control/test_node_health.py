@@ -7,7 +7,7 @@ from dataclasses import replace
 from rig import LOST, Rig, nodes
 
 from muster.control.ingest import Ingest
-from muster.control.node_health import BREAKER, LATELY, OUT_FIRST, OUT_TIMES, nodes_to_check
+from muster.control.node_health import BREAKER, CLOCK_EVERY, CLOCK_RIGHT, LATELY, OUT_FIRST, OUT_TIMES, nodes_to_check
 from muster.core.entities.node import CHECKS, SPOT, NodeHealth
 from muster.core.entities.rules_in_force import RulesSet
 from muster.core.event import Event
@@ -133,4 +133,28 @@ def test_a_gang_on_a_spot_machine_that_is_taken_away_goes_on_elsewhere() -> None
         rig.tick(3)
         assert rig.job(job).attempt.workers[0].node != before
         assert rig.job(job).charges == {"preempted": 1}
+    rig.close()
+
+
+def test_a_clock_that_is_off_is_told_once_and_again_when_it_is_right() -> None:
+    rig = Rig(nodes(2))
+    job = rig.submit()
+    rig.tick()
+    ingest = Ingest(rig.store, rig.commit, rig.clock, 1 << 20)
+    (at,) = (worker.node for worker in rig.job(job).attempt.workers)
+
+    def told(ahead: float, error: float, later: float = CLOCK_EVERY) -> list[str]:
+        rig.clock.time += later
+        reply = ingest.accept(job, 1, Batch(0, "running", offset=(ahead, error)))
+        assert reply.time == rig.clock.now()
+        return [event.data.text for event in rig.events if event.kind == "node.finding"]
+
+    assert told(0.4, 0.1) == []
+    assert told(3.0, 2.5) == [], "the error is too large to say"
+    (first,) = told(-3.0, 0.5)
+    assert first == "its clock is 3.0 s behind the server's, by at most 0.5 s more or less"
+    assert len(told(-4.0, 0.5)) == 1
+    assert told(0.0, 0.1) == [first, CLOCK_RIGHT]
+    assert len(told(9.0, 0.1, later=1.0)) == 2, "a launcher that says something else each time fills no history"
+    assert rig.state.nodes[at].health == "healthy"
     rig.close()

@@ -56,7 +56,12 @@ while not (world == 1 and runtime.should_stop()):
         while time.monotonic() < end:
             sum(range(500_000))
             time.sleep(0.01)
-    barrier()
+    if "SLOW" in os.environ:  # one rank works longer, and all of them tell how long they wait
+        time.sleep(0.5 if rank == int(os.environ["SLOW"]) else 0.1)
+        with runtime.phase("waiting"):
+            barrier()
+    else:
+        barrier()
     time.sleep(0.02)
     if step == int(os.environ.get("STEPS", "0")) or (attempt != "1" and step > 3):
         break

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hang_kit import LITTLE, hangs, pid_of, stop_process, submit, verdict
@@ -22,6 +23,12 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slow(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A job with a slow rank, which trains while the other tests wait."""
+    return submit(live, tmp_path_factory.mktemp("slow"), "off", envs={"SLOW": "1"})
 
 
 def test_a_stopped_rank_is_named_its_stacks_shown_and_the_gang_restarted(live: LiveServer, tmp_path: Path) -> None:
@@ -97,6 +104,21 @@ def test_a_program_without_steps_is_judged_by_its_activity_or_left_out(live: Liv
     for job in (idle, printing, off):
         live.post(f"/v1/jobs/{job}/stop")
         live.wait(job)
+
+
+def test_a_slow_rank_is_named_and_nothing_is_stopped_for_it(live: LiveServer, slow: str) -> None:
+    def told() -> list[dict[str, Any]]:
+        events = live.get("/v1/events", job=slow, limit=1000)["events"]
+        return [event["data"] for event in events if event["kind"] == "attempt.straggler"]
+
+    first = until(told, "a verdict")[0]
+    assert (first["verdict"]["ranks"], first["verdict"]["evidence"]) == ([1], "waiting")
+    job = live.job(slow)
+    assert (job["phase"], job["reason"]["code"]) == ("running", "straggler")
+    entries = live.get(f"/v1/nodes/{first['nodes'][0]}/history")["entries"]
+    assert ("straggler", slow) in [(entry["kind"], entry["job"]) for entry in entries]
+    live.post(f"/v1/jobs/{slow}/stop", {"force": True})
+    live.wait(slow)
 
 
 def test_a_hang_is_found_by_a_server_that_was_started_after_it(live: LiveServer, tmp_path: Path) -> None:

@@ -8,16 +8,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ingest_kit import PATIENCE
 from launcher_kit import LauncherFixture, launcher_fixture
-from muster.runtime import node_checks, xid_codes
+from muster.runtime import node_checks, ship, xid_codes
 from muster.runtime.kernel_log import parse_record
 from muster.runtime.node_checks import CHECKS, Finding, failures, judge_log, run_checks
 from muster.runtime.node_finding import Failed, Node, Unknown
+from muster.runtime.ship import ClockOffset
 from muster.runtime.xid_codes import ACTIONS, find_xid
+from muster.wire import Batch, Reply
 
 
 @pytest.fixture
@@ -182,3 +185,28 @@ def test_no_rank_is_started_where_a_check_fails(shop: LauncherFixture) -> None:
     assert ended.detail.startswith("disk: ")
     assert "File too large" in ended.detail
     assert not (shop.root / "work" / "started").exists()
+
+
+def test_the_offset_of_a_clock_is_the_best_measurement_and_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(ship, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    offset = ClockOffset()
+    assert offset.take() is None
+    offset.measure(50.0, None, 51.0)  # an older server
+    assert offset.take() is None
+    offset.measure(50.0, 47.0, 54.0)
+    offset.measure(60.0, 55.2, 60.5)
+    offset.measure(70.0, 60.0, 78.0)
+    assert offset.take() == pytest.approx((5.05, 0.25))
+    offset.measure(80.0, 75.0, 80.0)
+    assert offset.take() is None
+    now[0] += 60.0
+    assert offset.take() == (5.0, 0.0)
+
+
+def test_an_offset_travels_with_a_batch() -> None:
+    for offset in (None, (0.0, 0.0), (-3.5, 0.25)):
+        assert Batch.decode(Batch(0, "running", offset=offset).encode()).offset == offset
+    with pytest.raises(ValueError, match="offset"):
+        Batch.decode(Batch(0, "running", offset=(float("nan"), 0.0)).encode())
+    assert Reply.from_json(Reply(time=12.5).to_json()).time == 12.5

@@ -178,6 +178,7 @@ CASES = {
     "POST /v1/nodes/{name}/health": Case(
         "node.health", lambda w: sent("/v1/nodes/local-1/health", health="healthy"), **SUPERUSER
     ),
+    "POST /v1/nodes/{name}/check": Case("node.checked", lambda w: sent("/v1/nodes/local-1/check"), **SUPERUSER),
     "POST /v1/projects": Case("project.set", lambda w: sent("/v1/projects", name=w.name), **SUPERUSER),
     "PUT /v1/projects/{project}/members/{user}": Case(
         "project.member", lambda w: sent(f"/v1/projects/{PROJECT}/members/{w.name}", role="viewer"), **ADMIN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from live import LiveServer, until
+from live import LiveServer, call_muster, until
 
 # Neither the server nor a launcher may write files of more than 8 MiB.
 SMALL_FILES = ("sh", "-c", 'ulimit -f 16384; exec "$0" "$@"')
@@ -48,3 +48,30 @@ def test_a_node_with_a_faulty_disk_is_taken_out_and_released(narrow: LiveServer,
     assert narrow.post(f"/v1/nodes/{node}/health", {"health": "healthy"})["health"] == "healthy"
     narrow.post(f"/v1/jobs/{job}/stop", {"force": True})
     narrow.wait(job)
+    by_hand_it_is_checked_too_and_its_history_has_all_of_it(narrow, node, job)
+
+
+def by_hand_it_is_checked_too_and_its_history_has_all_of_it(narrow: LiveServer, node: str, job: str) -> None:
+    env = {**os.environ, "MUSTER_HOME": str(narrow.home)}
+    checked = call_muster("nodes", "check", node, "--json", env=env)
+    assert checked.returncode == 1
+    (found,) = json.loads(checked.stdout)["nodes"]
+    assert {one["check"]: one["status"] for one in found["findings"]}["disk"] == "failed"
+    record = narrow.get(f"/v1/nodes/{node}/history")
+    kinds = [entry["kind"] for entry in record["entries"]]
+    assert kinds == ["launcher_lost", "node_check_failed", "quarantined", "released", "node_check_failed"]
+    assert record["failures"] == {"launcher_lost": 1, "node_check_failed": 2}
+    assert [entry["job"] for entry in record["entries"]] == [job, job, "", "", ""]
+    assert (record["entries"][-1]["actor"], record["next"]) == ("admin", None)
+    assert "File too large" in record["entries"][-1]["text"]
+    page = narrow.get(f"/v1/nodes/{node}/history", limit=2)
+    older = narrow.get(f"/v1/nodes/{node}/history", limit=2, before=page["next"])
+    assert [*older["entries"], *page["entries"]] == record["entries"][1:]
+    shown = call_muster("nodes", "history", node, env=env)
+    assert "launcher_lost" in shown.stdout
+    with narrow.http(narrow.post("/v1/tokens", {"user": "eve"})["token"]) as stranger:
+        others = stranger.get(f"/v1/nodes/{node}/history").json()["entries"]
+        assert stranger.post(f"/v1/nodes/{node}/check").status_code == 403
+    assert [entry["job"] for entry in others] == [""] * 5
+    assert [entry["text"] for entry in others][:2] == ["a job of another project"] * 2
+    assert {entry["actor"] for entry in others} == {""}

@@ -51,3 +51,17 @@ def test_many_preemptions_write_few_notes_and_every_failure_one(light: Record) -
     kinds = [kind for kind, _ in light.notes(job)]
     assert kinds.count("preemption") == kinds.count("start") == 20 + 2
     assert kinds.count("restart") == 20 + 2 + 1
+
+
+def test_a_straggler_is_told_and_so_is_its_end(light: Record) -> None:
+    job = light.submit()
+    light.start(job)
+    slow = reason("straggler", "rank 3 on n2 works 62% longer in each step than the others").to_dict()
+    light.events(
+        light.of(job, "attempt.straggler", 1, reason=slow, verdict={"ranks": [3]}, nodes=["n2"]),
+        light.of(job, "attempt.steady", 1),
+    )
+    assert light.notes(job)[-2:] == [
+        ("alert", "Attempt 1 has a straggler: rank 3 on n2 works 62% longer in each step than the others."),
+        ("alert", "Attempt 1 has no straggler any more."),
+    ]

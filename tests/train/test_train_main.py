@@ -112,7 +112,7 @@ def reported(root: Path) -> dict[str, Any]:
     config |= {"peak_flops": 1e12, "checkpoint": {"where": str(root / "checkpoints"), "every": "auto"}}
     run = Run(root, config).start().end()
     names = ("loss", "lr", "grad_norm", "tokens_per_s", "step_s", "data_s", "forward_s", "backward_s", "optimizer_s")
-    names += ("save_s", "evaluate_s", "memory", "mfu", "ledger", "eval_loss")
+    names += ("wait_s", "save_s", "evaluate_s", "memory", "mfu", "ledger", "eval_loss")
     return {
         "codes": run.codes,
         "metrics": {name: run.metric(name) for name in names},

@@ -2,7 +2,7 @@
 
 from muster.api.jobs import ResourcesView
 from muster.api.typed import TypedDict
-from muster.api.words import Health, NodeRole
+from muster.api.words import CheckStatus, Health, NodeRole
 
 
 class QueueView(TypedDict):
@@ -41,3 +41,39 @@ class NodeView(TypedDict):
 
 class NodeList(TypedDict):
     nodes: list[NodeView]
+
+
+class CheckView(TypedDict):
+    check: str
+    status: CheckStatus
+    detail: str
+    seconds: float
+
+
+class NodeCheckView(TypedDict):
+    """What the checks of a node found now. `later`: its engine can only check it before the next start there."""
+
+    name: str
+    later: bool
+    findings: list[CheckView]
+
+
+class NodeEntry(TypedDict):
+    """Something that happened to a node. `kind` is a health, `released`, `checked`, `check_asked`, `straggler`, `clock`
+    or the reason of a failure. `job` and `actor` are empty for those who may not see them."""
+
+    seq: int
+    time: float
+    kind: str
+    text: str
+    job: str
+    actor: str
+
+
+class NodeRecordView(TypedDict):
+    """The history of a node, oldest first. `next`: the `before` of the page before this one; null: there is none."""
+
+    name: str
+    failures: dict[str, int]
+    entries: list[NodeEntry]
+    next: int | None

@@ -15,6 +15,7 @@ WorkerState = Literal["starting", "running", "ended"]
 Role = Literal["viewer", "member", "admin"]  # in ascending order; each includes those before it
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 Health = Literal["healthy", "suspect", "quarantined", "draining"]  # of a node
+CheckStatus = Literal["ok", "failed", "unknown"]  # of a check of a node
 NodeRole = Literal["node", "slot", "machine"]
 
 NoteKind = Literal[  # of an entry in a logbook

@@ -17,6 +17,7 @@ class IngestReply(TypedDict):
     command: CommandView | None
     done: bool
     execs: list[str]  # ids of exec sessions that wait for this worker
+    time: float | None  # the server's clock
 
 
 SecretValues = dict[str, str]  # by name

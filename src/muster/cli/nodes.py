@@ -8,15 +8,17 @@ import typer
 from rich.text import Text
 
 from muster.api.cluster import NodeView
-from muster.cli import complete, format, node_history
+from muster.cli import complete, format, node_history, node_record
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import group
 from muster.cli.node_history import Csv, Every, History, Pool, Since
+from muster.cli.node_record import Before, Limit
 from muster.cli.output import emit, out, show_table, table
 
 app = group("List nodes, drain them and put them back; see what they were used for.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.", autocompletion=complete.nodes)]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of nodes.", autocompletion=complete.nodes)]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for those who wonder.")]
 HEALTH_STYLES = {"healthy": "green", "draining": "yellow", "suspect": "yellow", "quarantined": "red"}
 
@@ -98,6 +100,18 @@ def quarantine(name: Name, reason: Reason = "", json: Json = False) -> None:
 def release(name: Name, json: Json = False) -> None:
     """Use a node again that was quarantined, by a person or by a check."""
     _set(name, "healthy", "", json)
+
+
+@app.command()
+def check(names: Names, json: Json = False) -> None:
+    """Check nodes now: disk, memory, kernel log and devices. The exit code is 1 if a check failed."""
+    node_record.check(names, json)
+
+
+@app.command()
+def history(name: Name, limit: Limit = 50, before: Before = None, json: Json = False) -> None:
+    """Show what happened to a node: failures, checks, changes of its health, stragglers. The newest is last."""
+    node_record.history(name, limit, before, json)
 
 
 def _set(name: str, health: str, reason: str, json: bool) -> None:

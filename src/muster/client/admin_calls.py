@@ -12,7 +12,7 @@ from muster.core.lines import ByteLines
 
 if TYPE_CHECKING:
     from muster.api.access import ProjectView, SecretSet, TokenCreated, TokenView, Whoami
-    from muster.api.cluster import NodeView, QueueView
+    from muster.api.cluster import NodeCheckView, NodeRecordView, NodeView, QueueView
     from muster.api.engines import EngineView, FindingView, Reconciliation, UsageList
     from muster.api.failures import FailuresView
     from muster.api.health import Readiness, ServerHealth, ServerView
@@ -68,6 +68,18 @@ async def nodes(to: Anyone, /) -> list[NodeView]:
 async def set_health(to: Anyone, /, node: str, health: str, reason: str = "") -> NodeView:
     """`health`: healthy, draining, quarantined or suspect."""
     return await to._send("POST", f"/v1/nodes/{part(node)}/health", {"health": health, "reason": reason})
+
+
+async def check_node(to: Anyone, /, node: str) -> NodeCheckView:
+    """Checks a node now: "findings", each with "check", "status" (ok, failed, unknown) and "detail". With "later", it
+    is checked before the next start there instead."""
+    return await to._send("POST", f"/v1/nodes/{part(node)}/check", {})
+
+
+async def node_record(to: Anyone, /, node: str, limit: int | None = None, before: int | None = None) -> NodeRecordView:
+    """What happened to a node, oldest first: "entries", and "failures" by reason. For older ones, pass "next" as
+    `before`."""
+    return await to._get(f"/v1/nodes/{part(node)}/history", limit=limit, before=before)
 
 
 async def engines(to: Anyone, /) -> list[EngineView]:

@@ -205,6 +205,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     set_rules = admin_calls.set_rules
     nodes = admin_calls.nodes
     set_health = admin_calls.set_health
+    check_node = admin_calls.check_node
+    node_record = admin_calls.node_record
     node_history = admin_calls.node_history
     service_levels = admin_calls.service_levels
     failures = admin_calls.failures

@@ -119,6 +119,8 @@ class Client(Connection[Job, Run]):
     set_rules = blocking(admin_calls.set_rules)
     nodes = blocking(admin_calls.nodes)
     set_health = blocking(admin_calls.set_health)
+    check_node = blocking(admin_calls.check_node)
+    node_record = blocking(admin_calls.node_record)
     node_history = blocking(admin_calls.node_history)
     service_levels = blocking(admin_calls.service_levels)
     failures = blocking(admin_calls.failures)

@@ -20,6 +20,7 @@ from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.monitor.activity import ROWS, GangActivity, StepTimes
 from muster.monitor.hang import FACTOR, WARM_UP, Verdict, goes_on, judge, seconds
+from muster.monitor.straggler import WAITING
 from muster.store.base import StreamWrite
 from muster.wire import Batch, Command
 
@@ -187,9 +188,10 @@ def _steps(writes: Iterable[StreamWrite], docs: Docs) -> dict[int, list[tuple[fl
 
 
 def _phases(docs: Docs) -> dict[int, list[tuple[float, str]]]:
+    """The phases that ranks entered. Waiting for others is a part of a step, also of one that never ends."""
     found: dict[int, list[tuple[float, str]]] = {}
     for rank, doc in docs:
-        if doc.get("type") == "phase" and isinstance(doc.get("name"), str):
+        if doc.get("type") == "phase" and isinstance(doc.get("name"), str) and doc["name"] != WAITING:
             found.setdefault(rank, []).append((_time(doc), doc["name"][:PHASE_NAME]))
     return found
 

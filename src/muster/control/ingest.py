@@ -20,11 +20,12 @@ from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.node_health import leaves
+from muster.control.node_health import clock_events, leaves
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.restores import restore_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
 from muster.control.stack_orders import StackOrders
+from muster.control.stragglers import Stragglers
 from muster.core.attempt_events import CheckpointCommitted
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
@@ -112,10 +113,11 @@ class Ingest:
         tap: MetricTap | None = None,
         stack_orders: StackOrders | None = None,
         hangs: Hangs | None = None,
+        stragglers: Stragglers | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
-        self._tap, self._hangs = tap or MetricTap(), hangs
+        self._tap, self._hangs, self._stragglers = tap or MetricTap(), hangs, stragglers
         self._stack_orders = stack_orders or StackOrders(commit, clock.now)
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
@@ -186,9 +188,11 @@ class Ingest:
                 known = {rank: offset for (rank, stream), offset in acked.items() if stream == "spool"}
                 self._hangs.take(job_id, number, batch, writes, docs, known, now)
                 command = command or self._hangs.command(job_id, number, batch.worker)
+            if self._stragglers is not None and attempt.job and batch.state == "running":
+                self._stragglers.take(job_id, number, batch, writes, docs)
             if attempt.job and batch.state == "running":
                 command = command or self._stack_orders.command(job_id, number, now)
-        return Reply(acked, command, done=batch.state == "ended")
+        return Reply(acked, command, done=batch.state == "ended", time=self._clock.now())
 
     def expected_ends(self) -> dict[str, float]:
         """When running jobs end by the progress that they reported lately, in seconds since 1970."""
@@ -355,6 +359,8 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
         events += workers_running(job, {batch.worker}, now)
     if batch.leaving is not None and batch.state == "running":
         events += leaves(state, job, batch.worker, batch.leaving, now)
+    if batch.offset is not None and worker.placed:
+        events += clock_events(state, worker.node, *batch.offset, now)
     if batch.state == "ended" and batch.exit is not None and worker.state != "ended":
         events.append(worker_ended(job, batch.worker, batch.exit, now))
     return events

@@ -27,6 +27,7 @@ from muster.control.hangs import Hangs
 from muster.control.listen import EnginePoller
 from muster.control.node_health import quarantines, returns
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
+from muster.control.stragglers import Stragglers
 from muster.core.errors import EngineError, MusterError, Unavailable
 from muster.core.event import Event
 from muster.core.faults import point
@@ -75,10 +76,11 @@ class Controller:
         may_act: Callable[[], bool],
         step_of: StepOf = lambda job, attempt: None,
         hangs: Hangs | None = None,
+        stragglers: Stragglers | None = None,
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act, self._step_of = token_for, may_act, step_of
-        self._listener, self._hangs = EnginePoller(engine), hangs
+        self._listener, self._hangs, self._stragglers = EnginePoller(engine), hangs, stragglers
         self._engine_hints = EngineHints(engine)
         self._board = Board()
         self._wake = threading.Event()
@@ -230,7 +232,7 @@ class Controller:
 
     def _verdicts(self, this: _Round, state: State) -> Entry:
         events = overdue(state, this.now) if state.seatless else []
-        events += self._hang_events(state, this.now)
+        events += self._watch_events(state, this.now)
         if this.dirty:
             events += attempt_verdicts(state, sorted(this.dirty), this.now, self._step_of)
             ended = [state.jobs[event.job] for event in events if event.kind == "attempt.ended"]
@@ -245,15 +247,17 @@ class Controller:
                     self._drop(key)
         return self._entry(state, this, events)
 
-    def _hang_events(self, state: State, now: float) -> list[Event]:
-        """Verdicts on gangs that hang. Nothing of the tick depends on them, so an error in them does not stop it."""
-        if self._hangs is None:
-            return []
+    def _watch_events(self, state: State, now: float) -> list[Event]:
+        """Verdicts on gangs that hang or have stragglers. Nothing of the tick depends on them, so an error in them does
+        not stop it. A job is stopped for one of the two."""
         try:
-            return self._hangs.look(state, now, self._listener.watch.frozen)
+            hung = self._hangs.look(state, now, self._listener.watch.frozen) if self._hangs is not None else []
+            slow = self._stragglers.look(state, now) if self._stragglers is not None else []
         except Exception:
-            log.exception("gangs could not be looked at for hangs")
+            log.exception("gangs could not be looked at for hangs and stragglers")
             return []
+        jobs = {event.job for event in hung}
+        return [*hung, *(event for event in slow if event.job not in jobs)]
 
     def _settle(self, this: _Round, state: State) -> Entry:
         return self._entry(state, this, settle(state, this.now)) if state.settled else _NOTHING

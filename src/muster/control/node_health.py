@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from muster.core.entities.node import CHECKS, SPOT, Node, NodeHealth
-from muster.core.entities.node_record import NODE_RECORDS
+from muster.core.entities.node_record import NODE_RECORDS, NodeFinding
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobStopping
@@ -26,6 +26,9 @@ BREAKER: Final = 0.1  # the part of a pool that the checks may take out
 OUT_FIRST: Final = 900.0  # seconds that a node is out after its first failed check, doubled with each
 OUT_TIMES: Final = 6  # failed checks after which it stays out
 FAILED: Final = "node_check_failed"
+CLOCK_OFF: Final = 1.0  # seconds by which clocks may differ
+CLOCK_EVERY: Final = 3600.0  # seconds between two findings on one clock
+CLOCK_RIGHT: Final = "its clock agrees with the server's again"
 
 
 def is_spot(state: State, pool: str) -> bool:
@@ -63,6 +66,21 @@ def nodes_to_check(state: State, pool: str, now: float) -> tuple[str, ...]:
     return tuple(record.name for record in recent[:NAMED_MAX])
 
 
+def clock_events(state: State, node: str, ahead: float, error: float, now: float) -> list[Event]:
+    """The finding on a node's clock, if it is another than the last one. The clock never changes a node's health."""
+    known = NODE_RECORDS.all(state).get(node)
+    before = next((one for one in reversed(known.history) if one["kind"] == "clock"), None) if known else None
+    wrong = abs(ahead) - error > CLOCK_OFF
+    sure = abs(ahead) + error <= CLOCK_OFF
+    if wrong == (before is not None and before["text"] != CLOCK_RIGHT) or not (wrong or sure):
+        return []
+    if before is not None and now - before["time"] < CLOCK_EVERY:
+        return []
+    way = "ahead of" if ahead > 0 else "behind"
+    text = f"its clock is {abs(ahead):.1f} s {way} the server's, by at most {error:.1f} s more or less"
+    return [Event(NodeFinding(node, "clock", text if wrong else CLOCK_RIGHT), now, SYSTEM)]
+
+
 def quarantines(state: State, jobs: Iterable[Job], now: float) -> list[Event]:
     """Events for the nodes of these ended attempts on which a check failed, as far as the breaker allows."""
     taken: dict[str, Event] = {}
@@ -71,7 +89,7 @@ def quarantines(state: State, jobs: Iterable[Job], now: float) -> list[Event]:
             if worker.exit is None or worker.exit["reason"] != FAILED:
                 continue
             node = state.find_node(worker.node)
-            if node is not None and node.health == "healthy" and node.name not in taken and _allows(state, node, taken):
+            if node is not None and node.name not in taken and may_take_out(state, node, taken):
                 why = f"{str(worker.exit['detail'])[:300]} (checked before {job.id} started)"
                 taken[node.name] = Event(NodeHealth(node.name, "quarantined", why, CHECKS), now, SYSTEM)
     return list(taken.values())
@@ -89,17 +107,18 @@ def returns(state: State, now: float) -> list[Event]:
     return events
 
 
-def _back_at(failed: int, last: float) -> float | None:
-    """When a node that failed so many checks may be used again; None for never."""
-    return last + OUT_FIRST * 2 ** (failed - 1) if failed < OUT_TIMES else None
-
-
-def _allows(state: State, node: Node, taken: Container[str]) -> bool:
-    """Whether the breaker lets the checks take this node out. Of a few nodes one may go, and never the only one."""
+def may_take_out(state: State, node: Node, taken: Container[str]) -> bool:
+    """Whether a healthy node may be taken out by the platform itself: of a few nodes one may go, and never the only
+    one."""
     group = state.machines if node.role == "machine" else state.nodes
     pool = [other for other in group.values() if other.pool == node.pool and other.role == node.role]
     gone = sum(_out(other) or other.name in taken for other in pool)
-    return len(pool) > 1 and gone < max(1, int(len(pool) * BREAKER))
+    return node.health == "healthy" and len(pool) > 1 and gone < max(1, int(len(pool) * BREAKER))
+
+
+def _back_at(failed: int, last: float) -> float | None:
+    """When a node that failed so many checks may be used again; None for never."""
+    return last + OUT_FIRST * 2 ** (failed - 1) if failed < OUT_TIMES else None
 
 
 def _out(node: Node) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from muster.core.entities.account import charge
 from muster.core.entities.ledger import enter
-from muster.core.entities.node_record import count_failure
-from muster.core.job import Attempt, CheckpointMark, Worker
+from muster.core.entities.node_record import count_failure, note_slow
+from muster.core.job import Attempt, CheckpointMark, Job, Worker
 from muster.core.payload import Doc, Payload, Seats, payload
 from muster.core.reasons import Reason, reason
 from muster.core.repair import after_attempt
@@ -18,6 +18,11 @@ from muster.core.repair import after_attempt
 if TYPE_CHECKING:
     from muster.core.event import Event
     from muster.core.state_data import Changes, State
+
+
+def program_of(job: Job) -> str:
+    """What its runs have in common, for telling a slow program from a slow node."""
+    return f"{job.project}/{job.user}/{job.spec.name}"
 
 
 @payload("attempt.planned")
@@ -83,7 +88,8 @@ class AttemptEnded(Payload):
         charge(state, job, -1, event.time, changes)
         enter(state, job, event.time, changes)
         if self.reason.category == "node":
-            count_failure(state, str(self.reason.data.get("node", "")), self.reason.code, event.time, changes)
+            node = str(self.reason.data.get("node", ""))
+            count_failure(state, node, self.reason.code, event, self.reason.message, changes)
         changes.touch(job)
 
 
@@ -136,6 +142,38 @@ class AttemptMoves(Payload):
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         job = state.current(event)
         if job is not None and job.stop is None and job.reason is not None and job.reason.code == "hung":
+            job.reason = None
+            changes.touch(job)
+
+
+@payload("attempt.straggler")
+class AttemptStraggler(Payload):
+    """Ranks are slower than their peers, which wait for them in every step. `verdict` has the ranks, how much slower
+    they are, the part of the gang's time that is lost, and the evidence; `nodes` are those of the ranks."""
+
+    reason: Reason
+    verdict: Doc
+    nodes: list[str]
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is None:
+            return
+        sure = self.verdict.get("evidence") == "waiting"
+        for node in self.nodes:
+            note_slow(state, node, program_of(job) if sure else "", event, self.reason.message, changes)
+        if job.stop is None and (job.reason is None or job.reason.code == self.reason.code):
+            job.reason = self.reason
+            changes.touch(job)
+
+
+@payload("attempt.steady")
+class AttemptSteady(Payload):
+    """A gang that had a straggler has none any more."""
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.stop is None and job.reason is not None and job.reason.code == "straggler":
             job.reason = None
             changes.touch(job)
 

@@ -159,6 +159,9 @@ _POOL: Final = {
     "burst": Note("duration", f"{_DURATION}, or `never`", "10m", "Makes it a pool for bursts: a job that names no pool "
         "comes here only when no other pool has room and it has waited so long; `0s` is at once, and `never` makes it "
         "a pool like the others.", absent="never"),
+    "stragglers": Note("choice", "`report` or `move`", "move", "What is done about a node on which ranks are slower "
+        "than their peers: `report` only says so; `move` has a job leave it right after a checkpoint, if several "
+        "programs are slow there and nowhere else, and the node is checked."),
 }  # fmt: skip
 _WINDOW: Final = {
     "days": Note("choice", "a list of `mon`, `tue`, `wed`, `thu`, `fri`, `sat` and `sun`", "[sat, sun]", "Days on "

@@ -147,6 +147,13 @@ _KINDS = [
         "the folder or the bucket of its checkpoints can't be read",
         "Mount it, or bring it back: the program waits for it as long as `checkpoint.wait` of the job file says.",
     ),
+    ReasonKind(
+        "straggler",
+        "wait",
+        "ranks are slower than their peers, which wait for them in every step",
+        "See what they do with `muster stacks`. Most often it is the program: uneven batches, or work that only one "
+        "rank has. If other jobs are slow on the node too, see `muster nodes history`.",
+    ),
     ReasonKind("overdue", "wait", "it has waited so long that it goes first", "Nothing to do: it starts by itself."),
     # refusals
     ReasonKind(
@@ -296,6 +303,12 @@ _KINDS = [
         "preempted",
         "its machine is taken away soon",
         "Nothing to do: it has time to save, and goes on elsewhere.",
+    ),
+    ReasonKind(
+        "straggler_node",
+        "preempted",
+        "several programs are slow on one of its nodes and nowhere else",
+        "Nothing to do: it goes on elsewhere from its checkpoint, and the node is checked.",
     ),
     ReasonKind("cancelled_outside", "preempted", "somebody cancelled it with the cluster's own tools"),
     # ends that the user's program caused

@@ -19,6 +19,7 @@ Backfill = Literal["none", "easy", "conservative", "greedy"]
 Between = Literal["rank", "fair"]
 Estimates = Literal["learnt", "declared"]
 Missing = Literal["refuse", "mark"]
+Stragglers = Literal["report", "move"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -114,6 +115,7 @@ class PoolRules(_Canonical):
     # For bursts: a job that names no pool may use this pool once it has waited this long and no other pool has room.
     # None: at once.
     burst: Seconds | None = None
+    stragglers: Stragglers = "report"  # `move`: a job leaves a node on which it and others are slow, at a checkpoint
 
 
 class Keep(_Canonical):

@@ -220,6 +220,13 @@ class Draining(Protocol):
 
 
 @runtime_checkable
+class NodeChecking(Protocol):
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]]:
+        """Runs the checks of `muster.runtime.node_checks` on the node now, for some seconds, and returns the findings.
+        `shared`: jobs run there. Raises EngineError if it can't."""
+
+
+@runtime_checkable
 class Growing(Protocol):
     """An engine that can add nodes when jobs wait."""
 

@@ -7,16 +7,20 @@ was not reported yet.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
+from muster.core.errors import EngineError
 from muster.engines.base import GangLaunch, NodeInfo, WorkerReport
 from muster.engines.isolation import Probe
 from muster.engines.local_launch import LocalConfig, describe_gang, free_port
@@ -30,6 +34,7 @@ from muster.wire import Launch
 
 __all__ = ["LocalConfig", "LocalEngine", "describe_machine"]
 
+CHECK_SECONDS: Final = 30.0  # for all checks of a node; each ends by itself after five
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +54,7 @@ class LocalEngine:
         self._memory = MemoryFolders(self._root)
         self._spares: set[tuple[str, str]] = set()  # launchers that wait for a job's next attempt: the job, and the key
         env = config.env if config.env is not None else for_launcher(os.environ, config.isolation.pass_env)
-        self._warm = WarmProcess(config.python, env)
+        self._warm, self._env = WarmProcess(config.python, env), env
         self.isolation_status = Probe(config.isolation)
         self._watcher = Watcher(self._changed)
         self._wake: Callable[[], None] | None = None
@@ -71,6 +76,17 @@ class LocalEngine:
 
     def nodes(self) -> Sequence[NodeInfo]:
         return tuple(self._config.nodes)
+
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]]:
+        """All nodes of this engine are this machine."""
+        command = [self._config.python, "-P", "-m", "muster.runtime.node_checks", str(self._root)]
+        command += ["--shared"] if shared else []
+        try:
+            ran = subprocess.run(command, env=self._env, capture_output=True, timeout=CHECK_SECONDS, check=False)
+            found: list[dict[str, Any]] = json.loads(ran.stdout)
+        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+            raise EngineError(f"The checks of {node} could not be run: {error}", "See `muster doctor`.") from error
+        return found
 
     def launch(self, gang: GangLaunch) -> None:
         """Raises EngineError when a seat can't exist here, OSError when the machine can't start it for now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from muster.core.errors import EngineError, NotFound, Problem
 from muster.core.resources import Resources
@@ -19,6 +19,7 @@ from muster.engines.base import (
     Growing,
     Keeping,
     Member,
+    NodeChecking,
     NodeInfo,
     PoolInfo,
     Queueing,
@@ -177,6 +178,12 @@ class Engines:
         engine, there = self._drains(node)
         if engine is not None:
             engine.undrain(there)
+
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]] | None:
+        """What the checks of a node find now; None if its engine can only check it before the next start there."""
+        owner, there = self._names.node(node)
+        member = self._members.get(owner)
+        return member.check_node(there, shared) if isinstance(member, NodeChecking) else None
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
         theirs: dict[str, list[tuple[str, Resources, int]]] = {name: [] for name in self._members}

@@ -152,6 +152,8 @@ def _training_begins(attempt: HeldAttempt, stated: Sequence[Interval], exit: int
 def _class(name: str, starting: bool, importing: bool) -> str:
     if name in START_PHASES:
         return f"starting.{name}"
+    if name == "waiting":  # for the other ranks, which train
+        return "training"
     if name != UNSTATED:
         return name
     return "training" if not starting else "starting.import" if importing else "starting.program"

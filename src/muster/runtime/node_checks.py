@@ -1,7 +1,8 @@
 """Active checks of a node: each is named, runs in a process of its own, and is ended after five seconds.
 
-`python -m muster.runtime.node_checks [FOLDER]` runs all of them, writes in the folder, and prints JSON. A check that
-can't be made, or does not answer, is "unknown"; only a check that saw a fault is "failed".
+`python -m muster.runtime.node_checks [FOLDER] [--shared]` runs all of them, writes in the folder, and prints JSON.
+With `--shared` jobs may use the accelerators. A check that can't be made, or does not answer, is "unknown"; only a
+check that saw a fault is "failed".
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ CHECKS: Final[Mapping[str, Callable[[Node], str]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exits with 1 if a check failed."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    node = Node(Path(given[0] if given else "."))
+    folders = [word for word in given if word != "--shared"]
+    node = Node(Path(folders[0] if folders else "."), shared="--shared" in given)
     findings = run_checks(node)
     print(json.dumps([asdict(replace(one, seconds=round(one.seconds, 3))) for one in findings]))  # noqa: T201
     return int(any(one.status == "failed" for one in findings))

@@ -96,8 +96,8 @@ class PhaseLog:
 class phase:
     """Says what this rank does from now on, or in a block: `with phase("saving"): ...`. About three microseconds.
 
-    The names are `wire.PHASES`: import, rendezvous, build, compile and load for the start; training, data, saving,
-    evaluating and idle. Raises ValueError for others.
+    The names are `wire.PHASES`: import, rendezvous, build, compile and load for the start; training, data, waiting (for
+    other ranks, which finds stragglers), saving, evaluating and idle. Raises ValueError for others.
     """
 
     __slots__ = ("_before",)
@@ -124,7 +124,7 @@ def spent(name: wire.PhaseName, seconds: float) -> None:
     """Counts seconds of the current phase for another one, such as a wait for data that was measured on the device."""
     if name not in _NAMES:
         raise _unknown("spent", name)
-    if seconds > 0 and get_ident() == _MAIN:
+    if seconds >= 0 and get_ident() == _MAIN:
         log.spent(name, float(seconds))
 
 

@@ -22,6 +22,7 @@ HEARTBEAT: Final = 2.0  # seconds
 DONE_LOOK: Final = 0.05  # seconds before checking again whether the end is recorded, doubled up to HEARTBEAT
 UNKNOWN_FIRST: Final = 5.0  # seconds before the retry with a server that does not know the token, doubled
 UNKNOWN_LAST: Final = 30.0
+OFFSET_EVERY: Final = 60.0  # seconds between two reports of the clock's offset
 
 
 class _Final(NamedTuple):
@@ -29,6 +30,32 @@ class _Final(NamedTuple):
 
     ranks: bool
     host: bool
+
+
+class ClockOffset:
+    """How far this machine's clock is ahead of the server's: the best of the last measurements.
+
+    The server's time is of some moment between the request and the answer, so half of the time between is the error.
+    """
+
+    def __init__(self) -> None:
+        self._best: tuple[float, float] | None = None
+        self._told_at: float | None = None
+
+    def measure(self, sent: float, server: float | None, received: float) -> None:
+        if server is None or received < sent:
+            return
+        ahead, error = (sent + received) / 2 - server, (received - sent) / 2
+        if self._best is None or error <= self._best[1]:
+            self._best = ahead, error
+
+    def take(self) -> tuple[float, float] | None:
+        """The offset and its error, if it is time to tell them; then it is measured anew."""
+        now = time.monotonic()
+        if self._best is None or (self._told_at is not None and now - self._told_at < OFFSET_EVERY):
+            return None
+        self._told_at, best, self._best = now, self._best, None
+        return round(best[0], 6), round(best[1], 6)
 
 
 class Shipper:
@@ -69,6 +96,7 @@ class Shipper:
         self._seen: dict[wire.CommandKind, int] = {}  # each kind has its own: a stop may be older than other commands
         self._pulses: PulseTaker | None = None
         self._leaves_at: float | None = None
+        self._offset = ClockOffset()
 
     def leave(self, deadline: float) -> None:
         """The machine is taken away at this (monotonic) time: the server is told at once, and with every report."""
@@ -146,11 +174,14 @@ class Shipper:
         batch = wire.Batch(
             self._worker, state, ended, tuple(pieces), max(self._seen.values(), default=0), self._last, self._node,
             max(0.0, self._leaves_at - time.monotonic()) if self._leaves_at is not None else None,
-            time.monotonic(), pulses,
+            time.monotonic(), pulses, self._offset.take(),
         )  # fmt: skip
+        sent = time.time()
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())
         if status == 200:
-            self._accept(wire.Reply.from_json(body), pieces, ended)
+            reply = wire.Reply.from_json(body)
+            self._offset.measure(sent, reply.time, time.time())
+            self._accept(reply, pieces, ended)
         elif status == 410:
             self.result = "gone"
         elif status in (400, 413) and pieces:

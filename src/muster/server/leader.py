@@ -30,6 +30,7 @@ from muster.control.rollup_writer import RollupWriter
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.stack_orders import StackOrders
+from muster.control.stragglers import Stragglers
 from muster.control.submit import peek
 from muster.core.entities import reserved
 from muster.core.errors import ConfigError, MusterError
@@ -84,10 +85,11 @@ class Leader:
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
-        hangs = Hangs(lambda run: store.run(run).get("progress"))
+        hangs, stragglers = Hangs(lambda run: store.run(run).get("progress")), Stragglers()
         self.controller = Controller(
-            self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store), hangs
-        )
+            self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store), hangs,
+            stragglers,
+        )  # fmt: skip
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
         self.track = open_tracking(
             store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of, remove_folder
@@ -108,6 +110,7 @@ class Leader:
             self.tap,
             self.stack_orders,
             hangs,
+            stragglers,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)

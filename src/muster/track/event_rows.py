@@ -9,7 +9,15 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, bindparam, select, update
 
 from muster.api.words import FINAL
-from muster.core.attempt_events import AttemptEnded, AttemptHung, AttemptMoves, AttemptPlanned, AttemptRunning
+from muster.core.attempt_events import (
+    AttemptEnded,
+    AttemptHung,
+    AttemptMoves,
+    AttemptPlanned,
+    AttemptRunning,
+    AttemptSteady,
+    AttemptStraggler,
+)
 from muster.core.entities.node_record import NodeCharged
 from muster.core.event import SYSTEM, Event
 from muster.core.job_events import (
@@ -109,6 +117,12 @@ class EventRows:
 
     def moves(self, event: Event, data: Payload) -> None:
         self._note(event, "alert", f"Attempt {event.attempt} goes on by itself.", {"attempt": event.attempt})
+
+    def straggler(self, event: Event, data: AttemptStraggler) -> None:
+        self._note(event, "alert", f"Attempt {event.attempt} has a straggler: {data.reason.message}.", data.to_doc())
+
+    def steady(self, event: Event, data: Payload) -> None:
+        self._note(event, "alert", f"Attempt {event.attempt} has no straggler any more.", {"attempt": event.attempt})
 
     def stopping(self, event: Event, data: JobStopping) -> None:
         message = data.reason.message
@@ -254,6 +268,8 @@ _HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] =
     AttemptEnded: EventRows.touched,
     AttemptHung: EventRows.hung,
     AttemptMoves: EventRows.moves,
+    AttemptStraggler: EventRows.straggler,
+    AttemptSteady: EventRows.steady,
     JobStopping: EventRows.stopping,
     JobRequeued: EventRows.requeued,
     NodeCharged: EventRows.charged,

@@ -61,7 +61,10 @@ def steps(run: Session) -> Result:
     run.watch.mark("data")
     run.feed.ask(run.position)
     while True:
+        run.watch.mark("data")
         turn = run.feed.take()  # from here to `ask`, every rank does the same: the values are reduced
+        if run.watch.waits and run.gang.device.type == "cpu":  # on a GPU the step before still runs
+            run.watch.mark("wait")
         last = run.step >= config.steps
         stopped = None if last else turn.asked.leaving()
         save, look = turn.asked.save or run.due(), not stopped and _evaluation_due(run)
@@ -92,7 +95,7 @@ def one_step(run: Session, turn: StepInput) -> None:
     compiles = config.parallel.compile and run.step == run.began  # in the first step, on the host
     with runtime.phase("compile" if compiles else "training"):
         loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
-    run.watch.mark("backward" if run.mesh.size("pp") == 1 else "forward_backward")
+    run.watch.mark("wait" if run.watch.waits else "backward" if run.mesh.size("pp") == 1 else "forward_backward")
     norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
     code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer skips
     skip = (code != 0).float()
@@ -113,6 +116,8 @@ def one_step(run: Session, turn: StepInput) -> None:
 def settle(run: Session, leave: int) -> bool:
     """Reports the steps whose scalars have arrived and acts on the guard's verdicts. False after a rollback."""
     for read in run.readings.take(leave):
+        if run.watch.waits:
+            runtime.spent("waiting", read.laps.seconds().get("wait", 0.0))
         if run.gang.leads:
             run.reporter.step(read)
         verdict = run.guard.act(read.step.number, read.code, read.loss, read.norm)

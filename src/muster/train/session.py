@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from muster import runtime, wire
@@ -225,9 +226,14 @@ def _loader(plan: Plan, mesh: Mesh) -> Loader:
 
 
 def _stopwatch(prepared: Prepared, gang: Gang) -> Stopwatch:
-    watch = Stopwatch(gang.device)
+    watch, part = Stopwatch(gang.device), prepared.parts[0]
     if prepared.mesh.size("pp") == 1:
-        prepared.parts[0].register_forward_pre_hook(watch.forward_begins)
+        part.register_forward_pre_hook(watch.forward_begins)
+    if isinstance(part, DistributedDataParallel) and prepared.mesh.size("pp") == 1:
+        # The backward pass ends at the first parameter. The reductions of all gradients are awaited after it.
+        first = next(one for one in part.parameters() if one.requires_grad)
+        first.register_post_accumulate_grad_hook(watch.own_work_ends)  # type: ignore[no-untyped-call]
+        watch.waits = True
     return watch
 
 

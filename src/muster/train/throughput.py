@@ -33,7 +33,8 @@ PEAKS: Final = {
 
 
 # Parts of every step. In a pipeline, forward and backward overlap and are reported as `forward_backward`.
-PARTS: Final = ("data", "forward", "backward", "optimizer", "save", "evaluate")
+# `wait`: for the other ranks, from the last gradient of its own until those of all are there.
+PARTS: Final = ("data", "forward", "backward", "wait", "optimizer", "save", "evaluate")
 
 
 def peak_flops(device: torch.device) -> float | None:
@@ -59,6 +60,7 @@ class Stopwatch:
     device: torch.device
     marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
     paused: bool = False  # during an evaluation
+    waits: bool = False  # the wait for other ranks is measured; see `own_work_ends`
 
     def mark(self, name: str) -> None:
         """Records a mark: on a GPU an event in its stream, on a CPU the current time."""
@@ -74,7 +76,11 @@ class Stopwatch:
     def forward_begins(self, *_: object) -> None:
         """A forward pre-hook: the time before it is the backward pass of the previous micro-batch, if any."""
         last = self.marks[-1][0] if self.marks else ""
-        self.mark("backward" if last == "forward" else "data")
+        self.mark("backward" if last in ("forward", "backward") else "data")
+
+    def own_work_ends(self, *_: object) -> None:
+        """A hook on the gradient that is computed last: what follows in the backward pass is a wait for other ranks."""
+        self.mark("backward")
 
     def take(self) -> Laps:
         """The marks so far; the next step starts at the last of them."""

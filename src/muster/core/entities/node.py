@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from muster.api.words import Health, NodeRole
 from muster.core.entities.base import EntityType
+from muster.core.entities.node_record import count_failure, note_node
 from muster.core.payload import Doc, Payload, payload
 from muster.core.resources import WHOLE, Resources
 from muster.core.seat import Seat
@@ -152,9 +153,29 @@ class NodeHealth(Payload):
         node = state.find_node(self.name)
         if node is None:
             return
-        node.health, node.why, node.by = self.health, self.reason, event.actor if self.by is None else self.by
+        by = event.actor if self.by is None else self.by
+        if (node.health, node.why, node.by) != (self.health, self.reason, by):
+            kind = self.health if self.health != "healthy" or node.health == "healthy" else "released"
+            note_node(state, self.name, event, kind, self.reason, changes)
+        node.health, node.why, node.by = self.health, self.reason, by
         state.journal.note("node", node.name)
         changes.entities[(NODES.kind, node.name)] = node
+
+
+@payload("node.slow")
+class NodeSlow(Payload):
+    """Several programs had stragglers on a node and nowhere else: it is drained for a while, and then checked.
+
+    `programs`: as project/user/name.
+    """
+
+    name: str
+    reason: str
+    programs: list[str]
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        NodeHealth(self.name, "draining", self.reason, CHECKS).fold(state, event, changes)
+        count_failure(state, self.name, "straggler_node", event, self.reason, changes)
 
 
 def _mask(devices: tuple[int, ...]) -> int:

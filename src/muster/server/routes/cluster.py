@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Container
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any, Final, cast
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.api.cluster import NodeList, NodeView, QueueList, QueueView
+from muster.api.cluster import (
+    CheckView,
+    NodeCheckView,
+    NodeEntry,
+    NodeList,
+    NodeRecordView,
+    NodeView,
+    QueueList,
+    QueueView,
+)
 from muster.api.jobs import JobLine
-from muster.core.entities import Health, Queue
+from muster.core.entities import Health, Node, Queue
 from muster.core.entities.node import NodeHealth
-from muster.core.entities.node_record import NODE_RECORDS
+from muster.core.entities.node_record import NODE_RECORDS, NodeChecked
 from muster.core.entities.queue import QueueSet
 from muster.core.errors import Invalid, NotFound
-from muster.core.event import Event
+from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading, explainer_for, job_views
@@ -125,6 +136,74 @@ def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller
     else:
         leader.engine.drain(name, body.reason or f"{body.health} by {caller.user}")
     return leader.look(lambda state: next(view for view in _nodes(leader, state) if view["name"] == name))
+
+
+@router.post("/nodes/{name}/check", openapi_extra=needs("superuser"))
+def check_node(name: NodeName, leader: Leading, caller: Caller) -> NodeCheckView:
+    """Checks a node now, for some seconds, or before the next start there if its engine can't do it without a job."""
+    caller.need_superuser()
+    node = _find_node(leader, name)
+    with _one_check:
+        found = leader.engine.check_node(name, bool(node.jobs))
+    docs = [dict(one) for one in found or ()]
+    checked = NodeChecked(name, docs)
+    leader.propose(lambda state: Entry([Event(checked, leader.clock.now(), caller.user)]))
+    return {"name": name, "later": found is None, "findings": cast(list[CheckView], docs)}
+
+
+@router.get("/nodes/{name}/history", openapi_extra=needs("anyone"))
+def node_record(
+    name: NodeName,
+    leader: Leading,
+    caller: Caller,
+    before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> NodeRecordView:
+    """Failures, checks, changes of health and stragglers of a node, oldest first; at most the newest hundred are kept.
+
+    The text of an entry about a job is for those who can see the job.
+    """
+    visible = caller.projects(leader.store.state())
+
+    def look(state: State) -> NodeRecordView:
+        record = NODE_RECORDS.all(state).get(name)
+        if record is None:
+            _find_node(leader, name)
+            return {"name": name, "failures": {}, "entries": [], "next": None}
+        found = [entry for entry in record.history if before is None or entry["seq"] < before]
+        shown = [_entry_view(entry, visible) for entry in found[-limit:]]
+        more = len(found) > limit
+        return {
+            "name": name,
+            "failures": dict(record.failures),
+            "entries": shown,
+            "next": shown[0]["seq"] if more else None,
+        }
+
+    return leader.look(look)
+
+
+def _entry_view(entry: dict[str, Any], visible: Container[str] | None) -> NodeEntry:
+    """`visible`: the projects of the caller; None: all of them."""
+    sees = visible is None or not entry["project"] or entry["project"] in visible
+    return {
+        "seq": entry["seq"],
+        "time": entry["time"],
+        "kind": entry["kind"],
+        "text": entry["text"] if sees else "a job of another project",
+        "job": entry["job"] if sees else "",
+        "actor": entry["actor"] if visible is None and entry["actor"] != SYSTEM else "",
+    }
+
+
+def _find_node(leader: Leader, name: str) -> Node:
+    node = leader.store.state().find_node(name)
+    if node is None or node.role == "slot":
+        raise NotFound(f"There is no node {name!r}.", "See `muster nodes`.")
+    return node
+
+
+_one_check: Final = threading.Lock()
 
 
 def _nodes(leader: Leader, state: State) -> list[NodeView]:
