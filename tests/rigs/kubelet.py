@@ -41,11 +41,16 @@ echo ready
 exec sleep 2147483647
 """
 
-# One process makes all mounts of a pod.
 _ENTER = """
 set -e
-root=$1 table=$2; shift 2
-mount --all --fstab "$table"
+root=$1; shift
+while [ "$1" != -- ]; do
+    [ -d "$1" ] && mkdir -p "$2"
+    mount --bind "$1" "$2"
+    shift 2
+done
+shift
+mount -t proc proc "$root/proc"
 exec chroot "$root" "$@"
 """
 
@@ -279,12 +284,11 @@ class _Pod:
         (self.folder / "termination-log").touch()
         root = self.kubelets.root
         mounts = [*mounts, (self._hosts(), "/etc/hosts"), (self.folder / "termination-log", "/dev/termination-log")]
-        table = self.folder / "fstab"
-        table.write_text(
-            "".join(_mount(source, f"{root}{target}") for source, target in mounts) + f"proc {root}/proc proc\n"
-        )
+        words: list[str] = [str(root)]
+        for source, target in mounts:
+            words += [str(source), f"{root}{target}"]
         inner = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "sh", "-c"]
-        command = [*inner, _ENTER, "sh", str(root), str(table), *container["command"], *(container.get("args") or [])]
+        command = [*inner, _ENTER, "sh", *words, "--", *container["command"], *(container.get("args") or [])]
         with (self.folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 ["nsenter", f"--mount=/proc/{self.kubelets.holder}/ns/mnt", "--", *command],
@@ -364,12 +368,6 @@ class _Pod:
         self.kubelets.store.edit(
             "Pod", self.pod["metadata"]["namespace"], self.pod["metadata"]["name"], change, "kubelet"
         )
-
-
-def _mount(source: Path, target: str) -> str:
-    """A line of a table of mounts."""
-    options = "bind,X-mount.mkdir" if source.is_dir() else "bind"
-    return f"{source} {target} none {options}\n"
 
 
 def set_ready(store: Store, name: str, status: str, message: str) -> None:
