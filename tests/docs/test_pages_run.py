@@ -22,7 +22,7 @@ PAGES = {
     "docs/kubernetes.md": 0,
     "docs/operate.md": 4,
     "docs/python.md": 0,
-    "docs/recover.md": 0,
+    "docs/recover.md": 1,
     "docs/scheduling.md": 2,
     "docs/tracking.md": 1,
     "docs/tutorial.md": 0,
