@@ -88,8 +88,8 @@ class Layout:
 class Mesh:
     """A layout applied to the processes, and this process's position in it.
 
-    `devices` is None for a single process. It has the dimensions with several processes alone: each one has a
-    process group with threads and, on a GPU, memory of its own.
+    `devices` is None for a single process. It has the dimensions with several processes alone, because each one makes
+    process groups.
     """
 
     layout: Layout
