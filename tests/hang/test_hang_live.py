@@ -26,9 +26,12 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def slow(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+def slow(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A job with a slow rank, which trains while the other tests wait."""
-    return submit(live, tmp_path_factory.mktemp("slow"), "off", envs={"SLOW": "1"})
+    job = submit(live, tmp_path_factory.mktemp("slow"), "off", envs={"SLOW": "1"})
+    yield job
+    live.post(f"/v1/jobs/{job}/stop", {"force": True})
+    live.wait(job)
 
 
 def test_a_stopped_rank_is_named_its_stacks_shown_and_the_gang_restarted(live: LiveServer, tmp_path: Path) -> None:
@@ -117,8 +120,6 @@ def test_a_slow_rank_is_named_and_nothing_is_stopped_for_it(live: LiveServer, sl
     assert (job["phase"], job["reason"]["code"]) == ("running", "straggler")
     entries = live.get(f"/v1/nodes/{first['nodes'][0]}/history")["entries"]
     assert ("straggler", slow) in [(entry["kind"], entry["job"]) for entry in entries]
-    live.post(f"/v1/jobs/{slow}/stop", {"force": True})
-    live.wait(slow)
 
 
 def test_a_hang_is_found_by_a_server_that_was_started_after_it(live: LiveServer, tmp_path: Path) -> None:
