@@ -139,60 +139,61 @@ def plain(found: dict[str, Any], shop: Shop) -> dict[str, Any]:
 
 def test_ranks_of_a_spare_process_see_what_a_cold_start_sees_and_nothing_is_left(base: Shop) -> None:
     with base.engine() as engine:
-        engine.launch(gang(base, "same", 1))
-        cold = [seen(base, 1, rank) for rank in (0, 1)]
-        pid = spare_of(base, "same", 1)
-        die(base, engine, "same", 1, cold[1]["pid"])
         engine.launch(gang(base, "same", 2))
-        warm = [seen(base, 2, rank) for rank in (0, 1)]
-        assert "forked from a spare process" in launcher_log(base, "same", 2)
+        cold = [seen(base, 2, rank) for rank in (0, 1)]
+        pid = spare_of(base, "same", 2)
+        die(base, engine, "same", 2, cold[1]["pid"])
+        engine.launch(gang(base, "same", 3))
+        warm = [seen(base, 3, rank) for rank in (0, 1)]
+        assert "forked from a spare process" in launcher_log(base, "same", 3)
         assert plain(warm[0], base) == plain(cold[0], base)
         assert plain(warm[1], base) == plain(cold[1], base)
         assert warm[0]["seen"]["shown_as_it_is"]
         draws = [value for one in (*cold, *warm) for value in one["draws"]]
         assert all(draws.count(value) == 1 for value in draws)
-        assert {one["parent"] for one in warm} == {launcher_of(base, "same", 2)}
+        assert {one["parent"] for one in warm} == {launcher_of(base, "same", 3)}
         assert gone(pid)
         assert {one["pid"] for one in warm} <= set(base.left()), "it is found by its mark, as any rank is"
-        spare_of(base, "same", 2)
+        spare_of(base, "same", 3)
         (base.root / "end").touch()
-        (found,) = wait_for(lambda: [r for r in engine.poll() if r.attempt == 2 and r.status == "ended"])
+        (found,) = wait_for(lambda: [r for r in engine.poll() if r.attempt == 3 and r.status == "ended"])
         (base.root / "end").unlink()
         assert found.exit is not None
         assert (found.exit.reason, found.exit.exit_code) == ("user_error", 1)
         trace = found.exit.detail.partition("Traceback (most recent call last):\n")[2]
         assert trace.count("File ") == 1  # the program's own line alone
-        engine.launch(gang(base, "same", 3))
-        last = [seen(base, 3, rank)["pid"] for rank in (0, 1)]
-        assert "forked from a spare process" in launcher_log(base, "same", 3)
-        os.kill(launcher_of(base, "same", 3), signal.SIGKILL)
-        wait_for(lambda: gone(*last))  # as all ranks do, they die with their launcher
-        wait_for(lambda: [r for r in engine.poll() if r.attempt == 3 and r.status == "ended"])
         engine.launch(gang(base, "same", 4))
-        seen(base, 4, 0)
-        following = spare_of(base, "same", 4)
+        last = [seen(base, 4, rank)["pid"] for rank in (0, 1)]
+        assert "forked from a spare process" in launcher_log(base, "same", 4)
+        os.kill(launcher_of(base, "same", 4), signal.SIGKILL)
+        wait_for(lambda: gone(*last))  # as all ranks do, they die with their launcher
+        wait_for(lambda: [r for r in engine.poll() if r.attempt == 4 and r.status == "ended"])
+        engine.launch(gang(base, "same", 5))
+        seen(base, 5, 0)
+        following = spare_of(base, "same", 5)
         above = processes.stat(following)
         assert above is not None
         assert set(engine.kept()) == {"same"}
         engine.release("same")
         assert not engine.kept()
         wait_for(lambda: gone(following, above.parent))
-        engine.stop("same", 4, 0.0, "user_stop")
-        wait_for(lambda: [r for r in engine.poll() if r.attempt == 4 and r.status == "ended"])
+        engine.stop("same", 5, 0.0, "user_stop")
+        wait_for(lambda: [r for r in engine.poll() if r.attempt == 5 and r.status == "ended"])
         assert not base.left()
 
 
 def test_what_does_not_fit_starts_cold(base: Shop) -> None:
     """Another environment; a module beside the program; a spare process that was killed, with its launcher."""
+    # Not the first attempt, which gets a spare process only after some seconds.
     changed: list[tuple[str, dict[str, Any]]] = [("LR", {"envs": {"LR": "1e-4"}}), ("secrets.py", {}), ("", {})]
     for number, (word, changes) in enumerate(changed):
         job = f"cold-{number}"
         for place in base.root.glob("seen-*"):
             place.unlink()
         with base.engine() as engine:
-            engine.launch(gang(base, job, 1, nproc=1))
-            first = seen(base, 1, 0)
-            pid = spare_of(base, job, 1)
+            engine.launch(gang(base, job, 2, nproc=1))
+            first = seen(base, 2, 0)
+            pid = spare_of(base, job, 2)
             above = processes.stat(pid)
             assert above is not None
             if word == "secrets.py":
@@ -202,17 +203,17 @@ def test_what_does_not_fit_starts_cold(base: Shop) -> None:
             if not word:
                 os.kill(above.parent, signal.SIGKILL)
                 wait_for(lambda pid=pid: gone(pid))
-            die(base, engine, job, 1, first["pid"])
-            engine.launch(gang(base, job, 2, nproc=1, **changes))
-            again = seen(base, 2, 0)
+            die(base, engine, job, 2, first["pid"])
+            engine.launch(gang(base, job, 3, nproc=1, **changes))
+            again = seen(base, 3, 0)
             assert again["seen"]["argv"][2] == changes.get("envs", {"LR": "3e-4"})["LR"]
-            log = launcher_log(base, job, 2)
+            log = launcher_log(base, job, 3)
             assert "forked" not in log
             assert word in log
             wait_for(lambda pid=pid: gone(pid))
             (base.root / "secrets.py").unlink(missing_ok=True)
-            next_one = spare_of(base, job, 2)
-            die(base, engine, job, 2, again["pid"])
+            next_one = spare_of(base, job, 3)
+            die(base, engine, job, 3, again["pid"])
         wait_for(lambda next_one=next_one: gone(next_one))  # the engine is closed: the server is gone
 
 

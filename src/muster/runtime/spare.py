@@ -19,6 +19,7 @@ import sys
 from typing import Any
 
 PAD = "MUSTER_SPARE_PAD"  # room for the ranks' environment in the memory that /proc/PID/environ shows
+POOL = "TORCH_WARM_POOL"  # of PyTorch: "0" keeps its compiler from starting processes and threads when it is imported
 REQUEST_BYTES = 128 << 10
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
@@ -29,11 +30,7 @@ def serve(fd: int, site: dict[str, Any], known: set[str]) -> None:
     that a Python has at this point."""
     link = socket.socket(fileno=fd)
     names = json.loads(link.recv(REQUEST_BYTES))["import"]
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except BaseException:  # noqa: S112  (the program meets the same error, if it still imports it)
-            continue
+    _import(names)
     own = os.path.dirname(os.path.abspath(site["__file__"]))  # noqa: PTH100, PTH120
     before, here = _libraries(own), set(sys.modules) - known
     problem = _problem()
@@ -55,6 +52,21 @@ def serve(fd: int, site: dict[str, Any], known: set[str]) -> None:
         for each in fds:
             os.close(each)
         link.send(json.dumps({"pid": pid}).encode())
+
+
+def _import(names: list[str]) -> None:
+    """Imports what can be. PyTorch's compiler starts its pool, which has threads, when it is needed and not here."""
+    given = os.environ.get(POOL)
+    os.environ[POOL] = "0"
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException:  # noqa: S112  (the program meets the same error, if it still imports it)
+            continue
+    if given is None:
+        del os.environ[POOL]
+    else:
+        os.environ[POOL] = given
 
 
 def _problem() -> str:

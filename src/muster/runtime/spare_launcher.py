@@ -25,6 +25,9 @@ from muster.runtime.ranks import SHELLS, TO_DEFAULT, Rank, environment, open_out
 
 LOOK: Final = 0.25  # seconds between two looks at what the running rank imports
 LATER_LOOK: Final = 2.0  # seconds between two looks whether the attempt is over
+FIRST_AGE: Final = (
+    10.0  # seconds that a first attempt has to last: a short job would end before its spare process is of use
+)
 QUIET: Final = 2.0  # seconds without an import after which all are taken to be known
 READY: Final = "spare"  # in the worker's folder: the id of the spare process that is ready
 KEEP: Final = 60.0  # seconds that it waits for another attempt
@@ -225,10 +228,11 @@ def imports_of(folder: Folder) -> list[str]:
     """The modules of large libraries that the worker's first rank has imported; none before it has been quiet for a
     while, and none if its Python did not run `rank_site`: a spare process would then run the program."""
     launch = folder.launch()
-    place = folder.rank_files_dir(launch.worker * launch.nproc)
+    place, now = folder.rank_files_dir(launch.worker * launch.nproc), time.time()
     try:
         noted = place / rank_site.IMPORTS
-        if time.time() - noted.stat().st_mtime < QUIET:
+        young = launch.attempt == 1 and now - (folder.path / "launch.json").stat().st_mtime < FIRST_AGE
+        if young or now - noted.stat().st_mtime < QUIET:
             return []
         names = noted.read_text()[:IMPORTS_BYTES].splitlines()
     except (OSError, ValueError):
