@@ -45,7 +45,7 @@ def make_base(folder: Path) -> None:
             "task": "language",
             "steps": 60,
             "model": BASE,
-            "data": {"batch": 16, "sources": [{"path": "data/plain"}]},
+            "data": {"batch": 8, "sources": [{"path": "data/plain"}]},
             "optimizer": {"lr": 4e-3},
             "schedule": {"warmup": 10},
             "checkpoint": {"where": "data/base-checkpoints", "every": 60},
