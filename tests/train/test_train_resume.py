@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from loop_kit import PATIENCE, Run, make_tokens, settings, states
@@ -13,7 +14,9 @@ from gang_kit import gang
 from muster.data.ledger import expected
 from muster.train.checkpoint import newest
 from muster.train.config import read_config
+from muster.train.loop import train
 from muster.train.plan import make_plan
+from muster.train.tasks import language
 
 STEPS = 100
 MEASURED = ("loss", "grad_norm", "lr", "ledger")
@@ -52,7 +55,8 @@ def test_forty_steps_a_kill_and_sixty_more_are_a_hundred_straight(tmp_path, worl
     assert found["shared"][0] == found["shared"][1]
     assert any("continuing after step 4" in note for note in found["notes"])
     for phases in found["phases"]:
-        assert phases[:7] == ["build", "rendezvous", "build", "load", "build", "training", "saving"]
+        start = ["build", "rendezvous", "build", "load", "build", "load", "build", "training", "saving"]
+        assert phases[: len(start)] == start  # first the checkpoint is looked for, and later its tensors are read
         assert phases[-1] == "", "the last phase goes on after the end of training"
     losses = found["straight"]["loss"]
     assert losses[STEPS] < losses[1] - 0.5, "it learns nothing, so equal losses would prove little"
@@ -143,3 +147,16 @@ def _shared(root: Path) -> dict[str, Any]:
     found = newest(root / "checkpoints")
     assert found is not None
     return {key: found.shared[key] for key in ("step", "position", "ledger", "jumps", "guard")}
+
+
+def resumed_without_drawing(root: Path) -> list[int]:
+    """The steps of a run, and of one that goes on from its checkpoint and may draw no weights."""
+    first = train(read_config(settings(root, root / "data", steps=20)))
+    with mock.patch.object(language, "initialise", side_effect=AssertionError("weights were drawn")):
+        second = train(read_config(settings(root, root / "data", steps=25)))
+    return [first.step, second.step]
+
+
+def test_weights_that_are_loaded_are_not_drawn_first(tmp_path):
+    make_tokens(tmp_path / "data")
+    assert gang(1, resumed_without_drawing, tmp_path, group=False, timeout=PATIENCE) == [[20, 25]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -32,7 +32,7 @@ from muster.train.plan import Plan
 from muster.train.profile import Tracer
 from muster.train.readings import Readings, Reporter, noted
 from muster.train.saves import Cadence, cadence
-from muster.train.task import Counts, Initialises
+from muster.train.task import Counts, FillsParameters, Initialises
 from muster.train.throughput import Meter, Stopwatch, peak_flops
 
 KEEP = 3  # checkpoints to keep, if neither the configuration nor the job sets it
@@ -62,6 +62,7 @@ class Session:
     jumps: list[tuple[int, int]] = field(default_factory=list)  # (step, position): where a rollback skipped data
     began: int = 0  # the step of the last resume or rollback
     saved: int = -1  # the step of the last save
+    found: Found | None = None  # the checkpoint to resume from, if it was looked for already
 
     @property
     def config(self) -> Config:
@@ -99,7 +100,7 @@ class Session:
     def resume(self) -> Found | None:
         """Resumes from the newest valid checkpoint, if there is one; the same on every rank."""
         with runtime.phase("load"):
-            found = self.saver.newest()
+            found, self.found = self.found or self.saver.newest(), None
             if found is None:
                 return None
             self._check_order(found)
@@ -164,13 +165,14 @@ class Session:
 def session(plan: Plan, gang: Gang) -> Iterator[Session]:
     """Creates a run that is ready for its first step, or for the step after its checkpoint."""
     config, mesh = plan.config, make_mesh(plan.layout, gang.device)
-    prepared = _prepared(plan, mesh)
-    seed_rank(config.seed, mesh.data_rank, 0)
     place, folder = where(config), run_folder(config)
     keep = config.checkpoint.keep or int(os.environ.get(wire.CHECKPOINT_KEEP, KEEP))
-    guard = Guard(config.guards, gang.device, scaled=prepared.scaler is not None)
     saver = Saver(place, keep, config.checkpoint.keep_every, tolerate=config.checkpoint.tolerate)
     with saver, Requests(folder, config.checkpoint.grace) as requests, _loader(plan, mesh) as loader:
+        with runtime.phase("load"):
+            found = saver.newest()
+        prepared = _prepared(plan, mesh, found is not None)
+        seed_rank(config.seed, mesh.data_rank, 0)
         tracer = Tracer(config.profile, folder, gang.device, gang.rank)
         run = Session(
             plan=plan,
@@ -178,7 +180,7 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
             mesh=mesh,
             prepared=prepared,
             optimizer=adamw(prepared.parts, config.optimizer),
-            guard=guard,
+            guard=Guard(config.guards, gang.device, scaled=prepared.scaler is not None),
             feed=Feed(loader, plan.task, mesh, gang, requests),
             saver=saver,
             requests=requests,
@@ -187,6 +189,7 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
             watch=_stopwatch(prepared, gang),
             readings=Readings(gang.device),
             reporter=Reporter(_meter(plan, gang), gang.device, config.steps, config.print_every),
+            found=found,
         )
         try:
             yield run
@@ -213,10 +216,17 @@ def seed_rank(seed: int, data_rank: int, step: int) -> None:
     np.random.seed(mixed & 0xFFFF_FFFF)
 
 
-def _prepared(plan: Plan, mesh: Mesh) -> Prepared:
+def _prepared(plan: Plan, mesh: Mesh, restored: bool) -> Prepared:
+    """`restored`: the values of all parameters come from a checkpoint."""
     task, config = plan.task, plan.config
     fill = (lambda part: task.initialise(part, config.seed)) if isinstance(task, Initialises) else None
+    if restored and isinstance(task, FillsParameters) and task.fills_parameters_only:
+        fill = _leave_empty
     return parallelize(plan.model, mesh, config.parallel, config.precision, initialise=fill)
+
+
+def _leave_empty(part: nn.Module) -> None:
+    """For parts whose every value is loaded later."""
 
 
 def _loader(plan: Plan, mesh: Mesh) -> Loader:

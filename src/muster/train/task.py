@@ -90,6 +90,14 @@ class Initialises(Protocol):
 
 
 @runtime_checkable
+class FillsParameters(Initialises, Protocol):
+    """One whose `initialise` does no more than to set parameters, so that a part that is restored from a checkpoint can
+    do without it: `fills_parameters_only = True`."""
+
+    fills_parameters_only: bool
+
+
+@runtime_checkable
 class Counts(Protocol):
     """A task that knows its model's FLOPs per item, forward and backward: then MFU is reported."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from muster import wire
 from muster.runtime.checkpoint_search import Search, counts
 from muster.runtime.manifest import MANIFEST, Manifest
 from muster.train.checkpoint import index, plain
@@ -20,7 +22,7 @@ from muster.train.checkpoint.store import BLOCK, Committed, Local, Store, checks
 from muster.train.errors import CheckpointDamaged, CheckpointError, NoGoodCheckpoint
 
 SHARED: Final = "shared.pt"
-THREADS: Final = 4
+THREADS: Final = (4, 16)  # at least and at most, by the cores that this rank has for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,14 @@ def _share(manifest: Manifest, gang: SaveGroup) -> list[str]:
 def _wrong_bytes(store: Store, candidate: Committed, names: list[str]) -> str | None:
     assert candidate.manifest is not None
     files = candidate.manifest.files
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(_threads()) as pool:
         found = pool.map(lambda name: _wrong(store, f"{candidate.folder}/{name}", *files[name]), names)
         return next((f"{name}: {what}" for name, what in zip(names, found, strict=True) if what), None)
+
+
+def _threads() -> int:
+    ranks = int(os.environ.get(wire.LOCAL_WORLD_SIZE, "1"))
+    return min(max(THREADS[0], len(os.sched_getaffinity(0)) // max(1, ranks)), THREADS[1])
 
 
 def _wrong(store: Store, name: str, size: int, expected: int) -> str | None:

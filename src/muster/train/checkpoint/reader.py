@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any, Final
 
 import torch
@@ -24,7 +25,7 @@ from muster.train.checkpoint.index import Chunk, Index, TensorIndexEntry, byte_s
 from muster.train.checkpoint.store import Store
 
 THREADS: Final = 8
-SPAN: Final = 8 << 20  # maximum bytes of merged neighbouring reads
+SPAN: Final = 8 << 20  # bytes of a read at most: larger ones are cut by rows, smaller neighbours are merged
 GAP: Final = 64 << 10  # a gap of at most this many bytes is read, not skipped
 
 
@@ -63,9 +64,14 @@ class Reader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        reads = sorted((self._read(item) for item in plan.items), key=lambda each: (each.file, each.at))
+        whole = (self._read(item) for item in plan.items)
+        reads = sorted((part for read in whole for part in _cut(read)), key=lambda each: (each.file, each.at))
+        buffers: SimpleQueue[Tensor] = SimpleQueue()  # used again and again: fresh memory costs more than the copying
+        pinned = any(planner.resolve_tensor(item).is_cuda for item in plan.items)
+        for _ in range(THREADS):  # pinned here, where this rank's device is the current one
+            buffers.put(torch.empty(SPAN, dtype=torch.uint8, pin_memory=pinned))
         with ThreadPoolExecutor(THREADS) as pool:
-            for filled in pool.map(lambda span: self._fill(span, planner), _spans(reads)):
+            for filled in pool.map(lambda span: self._fill(span, planner, buffers), _spans(reads)):
                 assert filled is None
         future: Future[None] = Future()
         future.set_result(None)
@@ -85,26 +91,53 @@ class Reader(StorageReader):
         row = byte_size(chunk.sizes[1:], dtype)
         return Read(item, dtype, sizes, chunk.file, chunk.at + row * int(item.storage_offsets[0]), row * sizes[0])
 
-    def _fill(self, span: list[Read], planner: LoadPlanner) -> None:
+    def _fill(self, span: list[Read], planner: LoadPlanner, buffers: SimpleQueue[Tensor]) -> None:
         first, last = span[0], max(span, key=lambda each: each.at + each.bytes)
         target = planner.resolve_tensor(first.item).detach()
         name = f"{self.folder}/{first.file}"
         if len(span) == 1 and _direct(first, target):
             self.store.read(name, first.at, _bytes(target))
             return
-        raw = torch.empty(last.at + last.bytes - first.at, dtype=torch.uint8)
-        self.store.read(name, first.at, _bytes(raw))
-        for each in span:
-            begin = each.at - first.at
-            rows = raw[begin : begin + each.bytes].clone().view(each.dtype).view(each.sizes)
-            for axis in range(1, len(each.sizes)):
-                rows = rows.narrow(axis, int(each.item.storage_offsets[axis]), int(each.item.lengths[axis]))
-            planner.resolve_tensor(each.item).detach().copy_(rows)
+        size, buffer = last.at + last.bytes - first.at, buffers.get()
+        try:
+            raw = buffer[:size] if size <= len(buffer) else torch.empty(size, dtype=torch.uint8)
+            self.store.read(name, first.at, _bytes(raw))
+            for each in span:
+                rows = _typed(raw[each.at - first.at :][: each.bytes], each.dtype).view(each.sizes)
+                for axis in range(1, len(each.sizes)):
+                    rows = rows.narrow(axis, int(each.item.storage_offsets[axis]), int(each.item.lengths[axis]))
+                planner.resolve_tensor(each.item).detach().copy_(rows)  # complete when it returns, to a device too
+        finally:
+            buffers.put(buffer)
 
 
 def _metadata(entry: TensorIndexEntry) -> TensorStorageMetadata:
     chunks = [ChunkStorageMetadata(torch.Size(each.offsets), torch.Size(each.sizes)) for each in entry.chunks]
     return TensorStorageMetadata(TensorProperties(dtype=entry.dtype), torch.Size(entry.shape), chunks)
+
+
+def _cut(read: Read) -> Iterator[Read]:
+    """A large read in parts of some rows each, so that several threads share it."""
+    if not read.sizes or read.bytes <= SPAN:
+        yield read
+        return
+    rows, item = read.sizes[0], read.item
+    row = read.bytes // rows
+    most = max(1, SPAN // row)
+    for begin in range(0, rows, most):
+        count = min(most, rows - begin)
+        part = replace(
+            item,
+            dest_offsets=torch.Size([item.dest_offsets[0] + begin, *item.dest_offsets[1:]]),
+            storage_offsets=torch.Size([item.storage_offsets[0] + begin, *item.storage_offsets[1:]]),
+            lengths=torch.Size([count, *item.lengths[1:]]),
+        )
+        yield Read(part, read.dtype, (count, *read.sizes[1:]), read.file, read.at + begin * row, count * row)
+
+
+def _typed(raw: Tensor, dtype: torch.dtype) -> Tensor:
+    aligned = raw.storage_offset() % dtype.itemsize == 0
+    return (raw if aligned else raw.clone()).view(dtype)
 
 
 def _spans(reads: list[Read]) -> Iterator[list[Read]]:

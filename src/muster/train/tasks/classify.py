@@ -49,6 +49,7 @@ class Classify:
 
     Settings = ClassifySettings
     unit = "images"
+    fills_parameters_only = True
     measures = ("accuracy",)
 
     settings: ClassifySettings

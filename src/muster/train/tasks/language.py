@@ -59,6 +59,7 @@ class Language:
 
     Settings = LanguageSettings
     unit = "tokens"
+    fills_parameters_only = True
 
     settings: LanguageSettings
     config: Config
