@@ -20,6 +20,7 @@ from typing import Any
 
 PAD = "MUSTER_SPARE_PAD"  # room for the ranks' environment in the memory that /proc/PID/environ shows
 POOL = "TORCH_WARM_POOL"  # of PyTorch: "0" keeps its compiler from starting processes and threads when it is imported
+OPENS_DEVICES = ("torch._inductor",)  # modules that open the device when they are imported, seen with PyTorch 2.11
 REQUEST_BYTES = 128 << 10
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
@@ -55,10 +56,12 @@ def serve(fd: int, site: dict[str, Any], known: set[str]) -> None:
 
 
 def _import(names: list[str]) -> None:
-    """Imports what can be. PyTorch's compiler starts its pool, which has threads, when it is needed and not here."""
+    """Imports what can be. Of PyTorch's compiler only the part that opens no device and starts no thread."""
     given = os.environ.get(POOL)
     os.environ[POOL] = "0"
     for name in names:
+        if name.startswith(OPENS_DEVICES):
+            continue
         try:
             importlib.import_module(name)
         except BaseException:  # noqa: S112  (the program meets the same error, if it still imports it)
