@@ -37,6 +37,7 @@ class NodeView(TypedDict):
     used: ResourcesView | None  # by all users of a machine, if its engine knows
     jobs: list[str]
     failures: int  # ends of attempts that are charged to it
+    spare: bool  # kept free now, for jobs that lose a node
 
 
 class NodeList(TypedDict):
