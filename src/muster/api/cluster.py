@@ -61,7 +61,8 @@ class NodeCheckView(TypedDict):
 
 class NodeEntry(TypedDict):
     """Something that happened to a node. `kind` is a health, `released`, `checked`, `check_asked`, `straggler`, `clock`
-    or the reason of a failure. `job` and `actor` are empty for those who may not see them."""
+    (its clock is off), `link` (its link is slow) or the reason of a failure. `job` and `actor` are empty for those who
+    may not see them."""
 
     seq: int
     time: float

@@ -52,14 +52,18 @@ def _maintenance(state: State, gang: GangRequest, now: float) -> Reason:
 def _roughly(board: Board, gang: GangRequest, fewest: int) -> Reason:
     """An answer from the accelerator counts that the index keeps anyway, without a look at each node."""
     wanted = gang.ask.weight * fewest
-    counted = [board.free.accelerators(pool) for pool in gang.pools]
-    free, there = max((one[0] for one in counted), default=0.0), max((one[1] for one in counted), default=0.0)
+    there = max([board.free.accelerators(pool)[1] for pool in gang.pools], default=0.0)
+    free = max([_free_accelerators(board, pool, gang) for pool in gang.pools], default=0.0)
     if there < wanted:
         message = f"{wanted:g} accelerators are needed and {there:g} are on healthy nodes of one pool"
         return reason("nodes_unhealthy", message, wanted=fewest, accelerators=wanted, healthy_accelerators=there)
     message = f"needs {_nodes(fewest)} with {gang.ask}"
     message += f"; {free:g} of {there:g} accelerators are free" if gang.ask.accelerators else ", which are not free"
     return reason("no_capacity", message, wanted=fewest, free_accelerators=free)
+
+
+def _free_accelerators(board: Board, pool: str, gang: GangRequest) -> float:
+    return board.free.accelerators(pool)[0] - sum(slot.devices for slot in board.free.kept(pool, gang.spares))
 
 
 def _unhealthy(gang: GangRequest, wanted: int, fitting: list[Node], healthy: int) -> Reason:
