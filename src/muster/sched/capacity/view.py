@@ -27,7 +27,7 @@ class View:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
         self.share = WHOLE if gang.ask.share >= WHOLE else round_to_slice(gang.ask.share, pool_index.rules.slices)
-        self.kept = pool_index.kept(gang.spares)  # spares, which it may not use
+        self.kept = pool_index.kept(gang.spares) if pool_index.spares else None  # spares, which it may not use
         self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
         self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
@@ -124,8 +124,9 @@ class View:
         """Whether a node with enough free units can hold a worker: CPUs, memory, time before it closes, no spare."""
         gang = self.gang
         ask = gang.ask
-        fits = slot.cpu >= ask.milli_cpus and slot.memory >= ask.memory and slot.closes >= gang.ends
-        return fits and slot not in self.kept
+        if self.kept is not None and slot in self.kept:
+            return False
+        return slot.cpu >= ask.milli_cpus and slot.memory >= ask.memory and slot.closes >= gang.ends
 
     def look(self) -> View:
         """Excludes nodes that can't hold a worker. A gang of one skips this: it checks nodes one by one."""
@@ -141,7 +142,7 @@ class View:
             for slot in list(doubtful):
                 if not self.holds(slot):
                     self.choose(slot)
-        for slot in self.kept:
+        for slot in self.kept or ():
             self.choose(slot)
         for name in gang.avoid & self.pool_index.slots.keys():
             slot = self.pool_index.slots[name]
