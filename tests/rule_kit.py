@@ -100,6 +100,7 @@ pool_rules = st.builds(
     spot=st.none() | st.booleans(),
     price=st.integers(0, 1000).map(float) | st.floats(0, 1000),
     burst=st.none() | seconds,
+    spares=st.integers(0, 100_000),
 )
 keeps = st.builds(
     Keep,

@@ -125,6 +125,7 @@ HEAD_MAX: Final = 1 << 20  # bytes of a batch's header
 PIECE_TIMES: Final = 64  # maximum moments of one piece of a log
 NAME_MAX: Final = 256
 PULSES_MAX: Final = 1024  # in a batch: as many as a worker may have ranks
+LINKS_MAX: Final = 64  # links of one gang that are measured
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
@@ -222,6 +223,7 @@ class Launch:
     checkpoint_memory: str = ""  # a private folder in memory for the run's checkpoints; "": none are kept there
     warm: bool = False  # a spare process is kept for the next attempt; see `runtime.spare`
     spot_notices: tuple[str, ...] = ()  # where to look whether the machine is taken away; see `runtime.spot_notice`
+    links: bool = False  # the gang's links are measured before its ranks start; see `runtime.link_check`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -352,6 +354,8 @@ class Batch:
     pulses: tuple[Pulse, ...] = ()
     # Seconds by which its machine's clock is ahead of the server's, and the greatest error of that, if it is known.
     offset: tuple[float, float] | None = None
+    # Of the first worker: other worker, MB/s and round trip in ms of its link; see `runtime.link_check`.
+    links: tuple[tuple[int, float, float], ...] = ()
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -368,6 +372,8 @@ class Batch:
             header["leaving"] = self.leaving
         if self.offset is not None:
             header["offset"] = self.offset
+        if self.links:
+            header["links"] = self.links
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         head = json.dumps(header).encode()
@@ -403,11 +409,15 @@ class Batch:
             leaving = float(left) if left is not None else None
             ahead, error = (float(one) for one in header.get("offset") or (0.0, 0.0))
             offset = (ahead, error) if header.get("offset") else None
-            if len(pulses) > PULSES_MAX or not all(map(math.isfinite, (clock, leaving or 0.0, ahead, error))):
-                raise ValueError(f"{len(pulses)} pulses at {clock}, leaving in {leaving}, offset {offset}")
+            links = tuple((int(worker), float(speed), float(trip)) for worker, speed, trip in header.get("links", ()))
+            numbers = (clock, leaving or 0.0, ahead, error, *(one for link in links for one in link))
+            if len(pulses) > PULSES_MAX or len(links) > LINKS_MAX or not all(map(math.isfinite, numbers)):
+                raise ValueError(
+                    f"{len(pulses)} pulses at {clock}, leaving in {leaving}, offset {offset}, links {links}"
+                )
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
-                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset,
+                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset, links,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error

@@ -35,6 +35,25 @@ def test_nodes_are_drained_and_put_back(at_home):
     assert at_home("nodes", "drain", "nowhere").code == 1
 
 
+def test_nodes_show_the_spares_of_their_pool(at_home, live, tmp_path):
+    (node,) = live.get("/v1/nodes")["nodes"]
+    before, policy = live.get("/v1/rules")["text"], tmp_path / "policy.yaml"
+    policy.write_text(f"pools: {{{node['pool']}: {{spares: 1}}}}")
+    assert at_home("queue", "apply", str(policy)).code == 0
+    try:
+        shown = at_home("nodes").out
+        assert "healthy, spare" in shown
+        assert f"pool {node['pool']}: 1 of 1 spares are free" in shown
+        assert at_home("nodes", "--json").json["nodes"][0]["spare"] is True
+        refused = at_home("run", "-d", "--", "true")
+        assert refused.code == 1
+        assert "keeps free for jobs that lose a node" in refused.err
+    finally:
+        policy.write_text(before)
+        assert at_home("queue", "apply", str(policy)).code == 0
+    assert "spare" not in at_home("nodes").out
+
+
 def test_events_are_a_document_or_lines(at_home, live):
     job = live.wait(live.submit("true", name="told")["id"])["id"]
     kinds = [event["kind"] for event in at_home("events", "--job", job, "--json").json["events"]]

@@ -55,6 +55,19 @@ def test_more_ranks_than_cpus_is_told_with_what_to_type_instead() -> None:
     assert "ranks" not in asked.message, "the CPUs were asked for, whatever the ranks"
 
 
+def test_a_gang_that_would_need_the_spares_is_refused() -> None:
+    cluster_state = ClusterState(("n0", "n1", "n2"), ruled({"main": PoolRules(spares=1)}))
+    assert refusals(cluster_state, num_nodes=2) == []
+    assert nearest(cluster_state, num_nodes=3, gpus=2) == ("never_fits", {"num_nodes": 2})
+    (found,) = refusals(cluster_state, num_nodes=3)
+    assert "pool 'main' has 2 such beside the 1 that it keeps free" in found.message
+    (other,) = refusals(cluster_state, num_nodes=4)
+    assert "spares" not in other.message + other.hint, "it would not fit without them either"
+    (found,) = refusals(ClusterState(("n0",), ruled({"main": PoolRules(spares=1)})))
+    assert found.code == "never_fits"
+    assert found.hint.startswith("Have `spares` of the pool lowered")
+
+
 def test_what_fits_is_admitted() -> None:
     assert refusals(ClusterState(), gpus=2, num_nodes=2) == []
 

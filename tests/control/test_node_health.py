@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from rig import LOST, Rig, nodes
 
 from muster.control.ingest import Ingest
 from muster.control.node_health import BREAKER, CLOCK_EVERY, CLOCK_RIGHT, LATELY, OUT_FIRST, OUT_TIMES, nodes_to_check
 from muster.core.entities.node import CHECKS, SPOT, NodeHealth
+from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.entities.rules_in_force import RulesSet
 from muster.core.event import Event
 from muster.core.rules import PoolRules, Rules
+from muster.core.seat import Seat
+from muster.engines.base import GangLaunch
+from muster.engines.describe import Home, launch_of
 from muster.wire import Batch, WorkerExit
 
 FAULTY = WorkerExit("failed", "node_check_failed", "disk: what was read is not what was written", 0.0)
@@ -158,3 +163,50 @@ def test_a_clock_that_is_off_is_told_once_and_again_when_it_is_right() -> None:
     assert len(told(9.0, 0.1, later=1.0)) == 2, "a launcher that says something else each time fills no history"
     assert rig.state.nodes[at].health == "healthy"
     rig.close()
+
+
+def test_a_link_far_below_the_others_is_a_finding_once_for_each_attempt() -> None:
+    rig = Rig(nodes(6))
+    ingest = Ingest(rig.store, rig.commit, rig.clock, log_limit=1000)
+    job = rig.submit(num_nodes=5)
+    rig.tick(2)
+    workers = [worker.node for worker in rig.job(job).attempt.workers]
+
+    def found() -> dict[str, list[str]]:
+        records = NODE_RECORDS.all(rig.state).values()
+        texts = {one.name: [entry["text"] for entry in one.history if entry["kind"] == "link"] for one in records}
+        return {name: told for name, told in texts.items() if told}
+
+    def tell(*speeds: float, worker: int = 0) -> None:
+        links = tuple((number, speed, 0.2) for number, speed in enumerate(speeds, 1))
+        ingest.accept(job, 1, Batch(worker, "running", links=links))
+
+    tell(10.0, 1000.0, 1000.0)  # compared with two others: too few
+    tell(300.0, 1000.0, 1000.0, 1000.0)  # slower, and not by far
+    tell(10.0, 1000.0, 1000.0, 1000.0, worker=1)  # only the first worker measures
+    tell(*[1000.0] * 4, 1.0, 1.0)  # there is no worker 5
+    assert found() == {}
+    tell(1000.0, 900.0, 10.0, 1100.0)
+    tell(1000.0, 900.0, 10.0, 1100.0)
+    text = f"its link to {workers[0]} carries 10 MB/s (round trip 0.20 ms), and those of 3 other nodes 1000 MB/s"
+    text += " in the median"
+    assert found() == {workers[3]: [text]}
+    assert rig.state.nodes[workers[3]].health == "healthy"
+    rig.close()
+
+
+def test_links_are_measured_where_a_node_of_the_gang_failed_lately() -> None:
+    home = Home(Path("/nowhere"), "test", lambda: ["http://127.0.0.1:1"])
+
+    def measured(*names: str, check: tuple[str, ...] = ("n1", "n7")) -> bool:
+        seats = tuple(Seat(name) for name in names)
+        gang = GangLaunch(
+            "job-1", 1, seats, 1, "true", "/", {}, (), "token", 3, None, None, None, 5.0, check_nodes=check
+        )  # fmt: skip
+        return launch_of(gang, 0, names[0], home, "/nowhere").links
+
+    assert measured("n0", "n1")
+    assert not measured("n0", "n1", check=())
+    assert not measured("n0", "n2")
+    assert not measured("n1"), "one node has no links"
+    assert not measured("pool/1", "pool/2"), "a cluster chooses its nodes later"

@@ -323,6 +323,14 @@ def checked(text, **cluster):
     return [(p.where, p.given, p.hint) for p in check_rules(parse(text), **{**found, **cluster})]
 
 
+def test_spares_where_the_cluster_chooses_the_machines():
+    text = "pools: {a100: {spares: 2}, h100: {spares: 1}}"
+    assert checked(text) == []
+    ((where, given, hint),) = checked(text, delegated=["h100"])
+    assert (where, given) == ("pools.h100.spares", "1")
+    assert "in the cluster itself" in hint
+
+
 def test_rules_that_suit_the_cluster_are_fine():
     assert (
         checked("queues: {q: {quota: {a100: 16, h100: 8}}, r: {parent: q, quota: {a100: 16}}}\nprojects: {x: }") == []

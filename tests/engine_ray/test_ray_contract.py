@@ -6,13 +6,14 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import signal
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import isolation_kit
-from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
+from cluster_suite import COUNT, HELD, MEET, ClusterContract, Rig, hold, submit
 from isolation_kit import TRAINS, member, program
 from live import LiveServer, below, until
 from muster.control.secrets import load_keyring
@@ -245,6 +246,20 @@ class TestRay(ClusterContract):
         # It may be given nodes of which nobody has noticed yet that they are gone too; that is no start.
         last = str(ended["attempt"])
         assert sorted((folder / "starts").read_text().split()) == ["1", "1", last, last]
+
+    def test_the_links_of_a_gang_with_a_node_that_failed_lately_are_measured(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        """Before its ranks meet at the same port."""
+        assert server.post(f"/v1/nodes/{NODES[0]}/check", {})["later"]
+        job = submit(rig, server, folder, MEET, num_nodes=3, nproc=1)
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        said = server.output(job)
+        assert f"{NODES[0]} failed lately and was checked: " in said
+        assert re.search(r"links to the gang's first worker: worker 1 \d+ MB/s, [\d.]+ ms; worker 2 \d+ MB/s", said), (
+            said
+        )
+        assert "not measured" not in said
 
 
 def _agents_key(server: LiveServer) -> str:

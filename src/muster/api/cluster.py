@@ -37,6 +37,7 @@ class NodeView(TypedDict):
     used: ResourcesView | None  # by all users of a machine, if its engine knows
     jobs: list[str]
     failures: int  # ends of attempts that are charged to it
+    spare: bool  # kept free now, for jobs that lose a node
 
 
 class NodeList(TypedDict):
@@ -60,7 +61,8 @@ class NodeCheckView(TypedDict):
 
 class NodeEntry(TypedDict):
     """Something that happened to a node. `kind` is a health, `released`, `checked`, `check_asked`, `straggler`, `clock`
-    or the reason of a failure. `job` and `actor` are empty for those who may not see them."""
+    (its clock is off), `link` (its link is slow) or the reason of a failure. `job` and `actor` are empty for those who
+    may not see them."""
 
     seq: int
     time: float

@@ -58,6 +58,7 @@ def bare(
 def _list(pool: str | None, json: bool) -> None:
     with client() as to:
         nodes = [node for node in to.nodes() if pool in (None, node["pool"])]
+        rules = to.rules()["rules"] if not json else {}
     if json:
         emit({"nodes": nodes})
         return
@@ -67,11 +68,15 @@ def _list(pool: str | None, json: bool) -> None:
     made = table("name", *engine, "pool", "health", *failed, "cpus free", "memory free", "accelerators free", "jobs")
     for node in nodes:
         health = Text(node["health"], style=HEALTH_STYLES.get(node["health"], ""))
-        health.append(f" ({node['why']})" if node["why"] else "")
+        health.append(f" ({node['why']})" if node["why"] else ", spare" if node["spare"] else "")
         where = [node["engine"]] if several else []
         many = [str(node["failures"])] if failed else []
         made.add_row(Text(node["name"], style="bold"), *where, node["pool"], health, *many, *_free(node), _jobs(node))
     show_table(made)
+    for name, rule in sorted(rules.get("pools", {}).items()):
+        if rule.get("spares") and pool in (None, name):
+            free = sum(node["spare"] and node["pool"] == name for node in nodes)
+            out().print(f"pool {name}: {free} of {rule['spares']} spares are free, for jobs that lose a node")
 
 
 @app.command()

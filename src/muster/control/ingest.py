@@ -20,7 +20,7 @@ from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.node_health import clock_events, leaves
+from muster.control.node_health import clock_events, leaves, link_events
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.restores import restore_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
@@ -361,6 +361,8 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
         events += leaves(state, job, batch.worker, batch.leaving, now)
     if batch.offset is not None and worker.placed:
         events += clock_events(state, worker.node, *batch.offset, now)
+    if batch.links and batch.worker == 0:
+        events += link_events(state, job, batch.links, now)
     if batch.state == "ended" and batch.exit is not None and worker.state != "ended":
         events.append(worker_ended(job, batch.worker, batch.exit, now))
     return events

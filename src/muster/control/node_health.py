@@ -8,7 +8,8 @@ not empty a pool. Coming back is never limited.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+from statistics import median
 from typing import Final
 
 from muster.core.entities.node import CHECKS, SPOT, Node, NodeHealth
@@ -26,6 +27,8 @@ BREAKER: Final = 0.1  # the part of a pool that the checks may take out
 OUT_FIRST: Final = 900.0  # seconds that a node is out after its first failed check, doubled with each
 OUT_TIMES: Final = 6  # failed checks after which it stays out
 FAILED: Final = "node_check_failed"
+LINK_SLOW: Final = 0.25  # the part of the other links' median below which a link is slow
+LINKS_COMPARED: Final = 3  # other links, at least
 CLOCK_OFF: Final = 1.0  # seconds by which clocks may differ
 CLOCK_EVERY: Final = 3600.0  # seconds between two findings on one clock
 CLOCK_RIGHT: Final = "its clock agrees with the server's again"
@@ -79,6 +82,31 @@ def clock_events(state: State, node: str, ahead: float, error: float, now: float
     way = "ahead of" if ahead > 0 else "behind"
     text = f"its clock is {abs(ahead):.1f} s {way} the server's, by at most {error:.1f} s more or less"
     return [Event(NodeFinding(node, "clock", text if wrong else CLOCK_RIGHT), now, SYSTEM)]
+
+
+def link_events(state: State, job: Job, links: Sequence[tuple[int, float, float]], now: float) -> list[Event]:
+    """Findings on nodes of a gang whose link to its first node is far slower than those of the others, each once.
+
+    `links`: worker, MB/s and round trip in ms. It is never compared with a fixed number, and changes nobody's health.
+    """
+    assert job.attempt is not None
+    workers = job.attempt.workers
+    speeds = {worker: (speed, trip) for worker, speed, trip in links if 0 < worker < len(workers)}
+    events = []
+    for worker, (speed, trip) in speeds.items():
+        others = [other for number, (other, _) in speeds.items() if number != worker]
+        if not workers[worker].placed or len(others) < LINKS_COMPARED:
+            continue
+        usual, node = median(others), workers[worker].node
+        known = NODE_RECORDS.all(state).get(node)
+        history = known.history if known is not None else []
+        told = any(one["kind"] == "link" and one["time"] >= job.attempt.planned_at for one in history)
+        if speed < usual * LINK_SLOW and not told:
+            text = f"its link to {workers[0].node} carries {speed:.0f} MB/s (round trip {trip:.2f} ms), and those of "
+            text += f"{len(others)} other nodes {usual:.0f} MB/s in the median"
+            found = NodeFinding(node, "link", text)
+            events.append(Event(found, now, SYSTEM, job.project, job.id, job.attempt.number))
+    return events
 
 
 def quarantines(state: State, jobs: Iterable[Job], now: float) -> list[Event]:

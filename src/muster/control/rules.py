@@ -45,7 +45,8 @@ def problems_here(rules: Rules, state: State, new: Sequence[Queue] = ()) -> list
         # For an engine that chooses the machines, the machines count, and not the slots of its queue.
         pools[node.pool] += node.total.accelerators if node.role != "slot" else 0
     queues = {queue.name: queue.project for queue in (*state.queues.values(), *new)}
-    return check_rules(rules, pools=pools, queues=queues, projects=state.projects)
+    delegated = [pool.name for pool in state.pools.values() if pool.delegated]
+    return check_rules(rules, pools=pools, queues=queues, projects=state.projects, delegated=delegated)
 
 
 def set_rules(

@@ -59,11 +59,17 @@ def clashes(rules: Rules) -> Iterator[Clash]:
 
 
 def check_rules(
-    rules: Rules, *, pools: Mapping[str, int], queues: Mapping[str, str], projects: Collection[str]
+    rules: Rules,
+    *,
+    pools: Mapping[str, int],
+    queues: Mapping[str, str],
+    projects: Collection[str],
+    delegated: Collection[str] = (),
 ) -> list[Problem]:
     """Problems of the rules that can only be found on the running cluster.
 
-    `pools` maps its pools to their numbers of accelerators, `queues` maps its queues to their projects.
+    `pools` maps its pools to their numbers of accelerators, `queues` maps its queues to their projects. `delegated` are
+    the pools whose engines choose the machines.
     """
     found = [
         *_unknown("queue", (("queues", name) for name in rules.queues), queues, "muster queue create"),
@@ -72,6 +78,7 @@ def check_rules(
         *_other_projects(rules, queues),
         *_over(rules, {**rules.queues, **queues}),
         *_over_the_pools(rules, {**rules.queues, **queues}, pools),
+        *_spares_elsewhere(rules, delegated),
     ]
     return [Problem(spelled(at), given, expected, hint) for at, given, expected, hint in found]
 
@@ -185,6 +192,13 @@ def _other_projects(rules: Rules, queues: Mapping[str, str]) -> Iterator[Clash]:
             at: At = ("queues", name, "parent") if name in rules.queues else ("defaults", "parent")
             given = f"{parent!r}, which is of project {queues[parent]!r}, above {name!r}"
             yield at, given, f"a queue of project {project!r}", "Quota is divided within a project: name another."
+
+
+def _spares_elsewhere(rules: Rules, delegated: Collection[str]) -> Iterator[Clash]:
+    for name, pool in rules.pools.items():
+        if pool.spares and name in delegated:
+            hint = "Keep nodes free in the cluster itself, or leave it out."
+            yield ("pools", name, "spares"), str(pool.spares), "0: the pool's cluster chooses the machines", hint
 
 
 def _over_the_pools(rules: Rules, names: Collection[str], pools: Mapping[str, int]) -> Iterator[Clash]:

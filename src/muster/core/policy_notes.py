@@ -159,6 +159,8 @@ _POOL: Final = {
     "burst": Note("duration", f"{_DURATION}, or `never`", "10m", "Makes it a pool for bursts: a job that names no pool "
         "comes here only when no other pool has room and it has waited so long; `0s` is at once, and `never` makes it "
         "a pool like the others.", absent="never"),
+    "spares": Note("integer", "a whole number from 0 on", "2", "So many healthy nodes are kept free of ordinary work. "
+        "Only a job that restarts because it lost a node may use them, so that it need not wait in the queue."),
     "stragglers": Note("choice", "`report` or `move`", "move", "What is done about a node on which ranks are slower "
         "than their peers: `report` only says so; `move` has a job leave it right after a checkpoint, if several "
         "programs are slow there and nowhere else, and the node is checked."),

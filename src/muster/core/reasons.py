@@ -95,6 +95,13 @@ _KINDS = [
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
     ),
     ReasonKind(
+        "spares_kept",
+        "wait",
+        "the nodes that it needs are spares, kept free for jobs that lose a node",
+        "Wait for a running job to end, or ask for fewer nodes. The number of spares is set in the policy: `muster "
+        "queue rules`.",
+    ),
+    ReasonKind(
         "limit_reached",
         "wait",
         "as many run as the rules allow",

@@ -115,6 +115,7 @@ class PoolRules(_Canonical):
     # For bursts: a job that names no pool may use this pool once it has waited this long and no other pool has room.
     # None: at once.
     burst: Seconds | None = None
+    spares: Annotated[int, Field(ge=0, le=100_000)] = 0  # healthy nodes kept free, for gangs that lost a node
     stragglers: Stragglers = "report"  # `move`: a job leaves a node on which it and others are slow, at a checkpoint
 
 

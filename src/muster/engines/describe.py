@@ -70,4 +70,11 @@ def launch_of(
         check_nodes=tuple(gang.check_nodes),
         accelerators=gang.ask.accelerators if gang.ask.share == WHOLE else None,
         spot_notices=home.spot_notices if gang.spot else (),
+        links=_measures_links(gang),
     )
+
+
+def _measures_links(gang: GangLaunch) -> bool:
+    """Whether a node of the gang failed lately. Where a cluster chooses the nodes that is not known here, and launchers
+    may start minutes apart: a late one would connect to the port of a rank 0 that runs."""
+    return len(gang.seats) > 1 and any(seat.node in gang.check_nodes for seat in gang.seats)

@@ -61,7 +61,11 @@ def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
     hidden = (str(config.root.absolute()), *config.hidden)
     apart = isolation_of(gang, config.isolation, hidden, config.root.parent / "users.json")
     passed = config.isolation.pass_env
-    return [replace(launch, master_addr=LOOPBACK, isolation=apart, pass_env=passed, warm=gang.warm) for launch in told]
+    # Its nodes are one machine, which has no links.
+    return [
+        replace(launch, master_addr=LOOPBACK, isolation=apart, pass_env=passed, warm=gang.warm, links=False)
+        for launch in told
+    ]
 
 
 def free_port(taken: Collection[int]) -> int:

@@ -89,6 +89,7 @@ class Launcher:
         self._outputs: dict[int, Output] = {}
         self._remarks: list[str] = []  # for the ranks' logs
         self._secrets: dict[str, str] = {}
+        self._links: tuple[tuple[int, float, float], ...] = ()  # of the first worker, for the server
         self._early: wire.WorkerExit | None = None  # how it ended, if that was before a rank was started
 
     def start(self, spare: RankSource | None = None) -> int:
@@ -144,20 +145,33 @@ class Launcher:
                 pass  # it was told to stop meanwhile, and `_early` has the reason
         if self._early:
             return self._early
-        if self._launch.node in self._launch.check_nodes and (faulty := self._check_node()):
+        failed_lately = self._launch.node in self._launch.check_nodes
+        if (failed_lately or self._launch.links) and (faulty := self._check_node(failed_lately)):
             return faulty
         if self._launch.isolation:
             return self._keep_apart()
         return None if Path(self._launch.workdir).is_dir() else self._bring_code()
 
-    def _check_node(self) -> wire.WorkerExit | None:
-        """Checks a node that failed lately. Forks, so it comes before the first thread."""
+    def _check_node(self, failed_lately: bool) -> wire.WorkerExit | None:
+        """Checks a node that failed lately, and the links of a gang that has one. Forks, so it comes before the first
+        thread."""
         launch = self._launch
         checks = import_module("muster.runtime.node_checks")  # few launchers need it
         node = checks.Node(self._folder.path, launch.devices, launch.accelerators, shared=launch.accelerators is None)
-        findings = checks.run_checks(node)
-        told = ", ".join(f"{one.check} {one.status}" for one in findings)
-        self._remarks.append(f"{launch.node} failed lately and was checked: {told}")
+        wanted = dict(checks.CHECKS) if failed_lately else {}
+        if launch.links:
+            link_check = import_module("muster.runtime.link_check")
+            wanted["links"] = link_check.check_of(launch)
+        findings = checks.run_checks(node, wanted)
+        if failed_lately:
+            told = ", ".join(f"{one.check} {one.status}" for one in findings)
+            self._remarks.append(f"{launch.node} failed lately and was checked: {told}")
+        for one in findings:
+            if one.check == "links":
+                figures = link_check.read_figures(one.detail) if one.status == "ok" else {}
+                told = link_check.describe(figures) or f"not measured: {one.detail}"
+                self._remarks.append(f"links to the gang's first worker: {told}")
+                self._links = tuple((worker, *found) for worker, found in figures.items() if launch.worker == 0)
         failed = checks.failures(findings)
         return _failed(verdict.NODE_CHECK_FAILED, failed) if failed else None
 
@@ -323,6 +337,7 @@ class Launcher:
             on_end=self._wake_pipe.wake,
             say=lambda rank, text: self._outputs[rank].say(text),
             node=self._launch.node,
+            links=self._links,
         )
         shipper.start()
         return shipper

@@ -23,6 +23,7 @@ DONE_LOOK: Final = 0.05  # seconds before checking again whether the end is reco
 UNKNOWN_FIRST: Final = 5.0  # seconds before the retry with a server that does not know the token, doubled
 UNKNOWN_LAST: Final = 30.0
 OFFSET_EVERY: Final = 60.0  # seconds between two reports of the clock's offset
+LINKS_TOLD: Final = 30.0  # seconds in which reports have what was measured of the gang's links
 
 
 class _Final(NamedTuple):
@@ -71,6 +72,7 @@ class Shipper:
         on_end: Callable[[], None],
         say: Callable[[int, str], None],
         node: str = "",
+        links: tuple[tuple[int, float, float], ...] = (),
     ) -> None:
         self.result: Literal["", "done", "gone"] = ""
         self._channel = channel
@@ -97,6 +99,8 @@ class Shipper:
         self._pulses: PulseTaker | None = None
         self._leaves_at: float | None = None
         self._offset = ClockOffset()
+        # Told for a while: the server may learn only meanwhile on which machines a cluster put the others.
+        self._links, self._links_until = links, time.monotonic() + LINKS_TOLD
 
     def leave(self, deadline: float) -> None:
         """The machine is taken away at this (monotonic) time: the server is told at once, and with every report."""
@@ -175,6 +179,7 @@ class Shipper:
             self._worker, state, ended, tuple(pieces), max(self._seen.values(), default=0), self._last, self._node,
             max(0.0, self._leaves_at - time.monotonic()) if self._leaves_at is not None else None,
             time.monotonic(), pulses, self._offset.take(),
+            self._links if time.monotonic() < self._links_until else (),
         )  # fmt: skip
         sent = time.time()
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())

@@ -207,6 +207,8 @@ def _pool(rule: PoolRules) -> Iterator[str]:
     if rule.burst is not None:
         waited = f" and they have waited {_span(rule.burst)}" if rule.burst else ""
         yield f"It is for bursts: jobs that name no pool come here only when no other pool has room{waited}."
+    if rule.spares:
+        yield f"{rule.spares} of its nodes {'is' if rule.spares == 1 else 'are'} kept free for jobs that lose a node."
     if rule.stragglers == "move":
         yield "Jobs leave a node on which several programs are slow, at their next checkpoint."
 

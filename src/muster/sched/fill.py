@@ -73,6 +73,14 @@ class Filling:
             if name in self.board.claims.by_job and self._free(claim, taken):
                 self._start(self.board.waiting.queued[name], claim.seats)
 
+    def start_restarting(self) -> None:
+        """Starts jobs that lost a node of a pool with spares, before all others and beside their reservations."""
+        jobs = [self.board.waiting.queued[name] for name in self.board.waiting.restarting]
+        for queued in sorted(jobs, key=lambda one: one.job.number):
+            if queued.stream.not_before <= self.now and self._try(queued):
+                # What the gang leaves free on a spare is open to all from now on.
+                self.board.waiting.mark_pool(queued.stream.shape.gang.spares)
+
     def start_what_fits(self) -> bool:
         """Starts queued jobs that fit. True if another pass may start more: jobs started, and there are reservations or
         overdue jobs."""

@@ -38,9 +38,16 @@ def allowance(board: Board, rules: Rules, job: Job, pool: str) -> float:
                 found = min(found, quotas.own(name, pool) + borrow.get(pool, 0) - quotas.used[name, pool])
         kept = quotas.kept_back(job.queue, pool)
         if kept:
-            free, _ = board.free.accelerators(pool)
+            free = free_for(board, job, pool)
             found = min(found, max(free - kept, quotas.headroom(job.queue, pool)))
     return found
+
+
+def free_for(board: Board, job: Job, pool: str) -> float:
+    """Free accelerators of the pool, without its spares if the job may not use them."""
+    free = board.free.accelerators(pool)[0]
+    spares = () if job.id in board.waiting.restarting else board.free.kept(pool)
+    return free - sum(slot.devices for slot in spares)
 
 
 def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | None:
@@ -101,7 +108,7 @@ def kept_back(board: Board, job: Job, pool: str, weight: float, freed: float) ->
     quotas = board.limits.quotas
     kept = quotas.kept_back(job.queue, pool) if quotas.any else 0.0
     if kept and not quotas.entitled(job.queue, pool, weight):
-        free = board.free.accelerators(pool)[0] + freed
+        free = free_for(board, job, pool) + freed
         if free - kept < weight - EPSILON:
             message = f"{free:g} accelerators of {pool!r} are free, and {kept:g} of them are kept by their owners"
             return reason("kept_by_owner", message, pool=pool, free=free, kept=kept)

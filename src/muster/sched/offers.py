@@ -17,6 +17,7 @@ from muster.sched.board import Board
 from muster.sched.explain import hourly
 from muster.sched.forecast import Forecast, forecast_snapshot
 from muster.sched.snapshot import Snapshot
+from muster.sched.spares import without_spares
 
 SAMPLES: Final = 6
 ROUNDS: Final = 300
@@ -103,10 +104,12 @@ def _against(state: State, board: Board, job: Job, pool: str) -> Iterator[str]:
         yield "its nodes can be taken away, and the job does not say `use_spot`" if spot else "the rules don't allow it"
     if pool in board.pools.away:
         yield f"its engine can't be reached: {board.pools.away[pool]}"
-    fitting = sum(n for (name, total), n in state.kinds.items() if name == pool and total.holds(job.ask))
-    fewest = fewest_nodes(job.spec)
+    kinds = {total: n for (name, total), n in state.kinds.items() if name == pool}
+    spares, fewest = state.rules.pool(pool).spares, fewest_nodes(job.spec)
+    fitting = sum(n for total, n in without_spares(kinds, spares).items() if total.holds(job.ask))
     if fitting < fewest:
-        yield f"{fewest} such nodes are needed, and it has {fitting}"
+        beside = f" beside its {spares} spares" if spares else ""
+        yield f"{fewest} such nodes are needed, and it has {fitting}{beside}"
 
 
 def _waits(state: State, pool: str) -> list[Reason]:

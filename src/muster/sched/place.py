@@ -26,12 +26,14 @@ class GangRequest:
     near: frozenset[str] = frozenset()  # node names, or data names that nodes hold, for `group` and `locality`
     avoid: frozenset[str] = frozenset()  # nodes that are used last: the job failed there
     ends: float = -inf  # expected end: nodes that close before it are left out
+    spares: str = ""  # the pool whose spares it may use
 
     def within(self, pool: str, nodes: int) -> GangRequest:
         """The same gang in one pool, with `nodes` workers."""
         return GangRequest(
-            self.ask, nodes, (pool,), self.placement, self.require, self.prefer, self.near, self.avoid, self.ends
-        )
+            self.ask, nodes, (pool,), self.placement, self.require, self.prefer, self.near, self.avoid, self.ends,
+            self.spares,
+        )  # fmt: skip
 
 
 class Placement(Protocol):

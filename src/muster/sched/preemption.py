@@ -36,10 +36,26 @@ def preempt_for_queued(state: State, board: Board, filling: Filling, now: float)
     pools, board.changes.pools = board.changes.pools, {}
     if not state.rules.preemption.enabled or not board.waiting.queued or not board.gangs.running:
         return yields, claims
+    mark = board.free.mark()
+    with board.free.fixed_spares():
+        _preempt(state, board, filling, now, pools, yields, claims)
+    board.free.undo(mark)
+    return yields, claims
+
+
+def _preempt(
+    state: State,
+    board: Board,
+    filling: Filling,
+    now: float,
+    pools: dict[str, None],
+    yields: list[Preempt],
+    claims: list[Claim],
+) -> None:
     line, seen = list[_Turn](), set[Stream]()
     for pool in pools:
         _line_up(line, seen, _candidate_streams(state, board, pool, now), filling)
-    mark, failed_preemptions = board.free.mark(), 0
+    failed_preemptions = 0
     while line and failed_preemptions < TRIES:
         turn = heappop(line)
         queued = _next(board, turn[-1])
@@ -53,8 +69,6 @@ def preempt_for_queued(state: State, board: Board, filling: Filling, now: float)
         if pool not in pools:  # what changed there just now may help streams further down the order
             pools[pool] = None
             _line_up(line, seen, _candidate_streams(state, board, pool, now), filling, turn)
-    board.free.undo(mark)
-    return yields, claims
 
 
 def grow(state: State, board: Board, now: float) -> Made:

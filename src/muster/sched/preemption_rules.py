@@ -24,6 +24,7 @@ from muster.sched.board import Board
 from muster.sched.by_value import Step
 from muster.sched.capacity.slot import mask_of
 from muster.sched.failed_preemptions import EVERYWHERE, FailedPreemptions
+from muster.sched.gate import free_for
 from muster.sched.order import priority_now, width
 from muster.sched.overdue import goes_first, privileged
 from muster.sched.place import GangRequest
@@ -59,7 +60,7 @@ class PreemptionRules:
         self.borrowed = quotas.borrowers(pool)  # does not change while this job is handled
         # Accelerators that must be freed even where some are free: their owner may not lend what is free.
         kept = quotas.kept_back(stream.queue, pool) if quotas.any and not self.entitled else 0.0
-        self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
+        self.wanting = weight + kept - free_for(board, queued.job, pool) if kept else 0.0
 
     def may_help(self, gang: GangRequest) -> bool:
         """Whether preemption should be tried: not if it failed before and nothing that could help has changed since."""

@@ -38,11 +38,16 @@ def _round_after(at: float, every: float) -> float | None:
 def _choose(state: State, board: Board, pool: str, now: float, starts: list[Start], yields: list[Preempt]) -> float:
     """Selects the jobs of one pool. Returns the time until which time alone changes nothing in the pool."""
     left, chosen = board.free.accelerators(pool)[1], list[Queued]()
+    spare = float(sum(slot.devices for slot in board.free.kept(pool)))
+    left -= spare
     leaving = bool(board.gangs.leaving[pool])
     everyone, until = _all(state, board, pool, now)
     for _, _, job in sorted(everyone):
         queued, known = board.waiting.queued.get(job.id), board.gangs.running.get(job.id)
         weight = queued.stream.shape.weight if queued is not None else known.weight if known is not None else 0.0
+        if job.id in board.waiting.restarting:
+            used = min(weight, spare)
+            left, spare = left + used, spare - used
         if weight <= left:
             left -= weight
             chosen += [queued] if queued is not None else []

@@ -1,7 +1,7 @@
 """One scheduling round: a state and a time in, a plan out.
 
 1. Update the board with what changed.
-2. Start jobs whose reserved seats (claims) are free now.
+2. Start jobs whose reserved seats (claims) are free now, then jobs that lost a node of a pool with spares.
 3. Start what fits, best first: whole gangs only, within limits and quotas, without delaying reservations.
 4. For jobs that still wait and have the right to preempt: preempt other gangs and reserve the seats.
 5. Let elastic gangs grow into nodes that no other job wants.
@@ -36,6 +36,7 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
         return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)
     filling.start_claimed()
+    filling.start_restarting()
     while filling.start_what_fits():
         pass  # the starts have changed the queue order and the reservations
     yields, claims = preempt_for_queued(state, board, filling, now)

@@ -36,6 +36,8 @@ def shortage(
     healthy = [node for node in fitting if node.health == "healthy"]
     if len(healthy) < fewest:
         return _unhealthy(gang, fewest, fitting, len(healthy))
+    if (kept := _spares(state, board, gang, fewest, fitting)) is not None:
+        return kept
     return _full(state, board, gang, fewest, fitting, now, named, ends)
 
 
@@ -50,8 +52,8 @@ def _maintenance(state: State, gang: GangRequest, now: float) -> Reason:
 def _roughly(board: Board, gang: GangRequest, fewest: int) -> Reason:
     """An answer from the accelerator counts that the index keeps anyway, without a look at each node."""
     wanted = gang.ask.weight * fewest
-    counted = [board.free.accelerators(pool) for pool in gang.pools]
-    free, there = max((one[0] for one in counted), default=0.0), max((one[1] for one in counted), default=0.0)
+    there = max([board.free.accelerators(pool)[1] for pool in gang.pools], default=0.0)
+    free = max([_free_accelerators(board, pool, gang) for pool in gang.pools], default=0.0)
     if there < wanted:
         message = f"{wanted:g} accelerators are needed and {there:g} are on healthy nodes of one pool"
         return reason("nodes_unhealthy", message, wanted=fewest, accelerators=wanted, healthy_accelerators=there)
@@ -60,12 +62,33 @@ def _roughly(board: Board, gang: GangRequest, fewest: int) -> Reason:
     return reason("no_capacity", message, wanted=fewest, free_accelerators=free)
 
 
+def _free_accelerators(board: Board, pool: str, gang: GangRequest) -> float:
+    return board.free.accelerators(pool)[0] - sum(slot.devices for slot in board.free.kept(pool, gang.spares))
+
+
 def _unhealthy(gang: GangRequest, wanted: int, fitting: list[Node], healthy: int) -> Reason:
     ill = [node for node in fitting if node.health != "healthy"]
     message = f"{_nodes(wanted)} with {gang.ask} are needed and {healthy} are healthy"
     message += f"; not: {_ill(fitting)}" if ill else ""
     nodes = [{"node": node.name, "health": node.health, "why": node.why} for node in ill[:NAMED]]
     return reason("nodes_unhealthy", message, wanted=wanted, healthy=healthy, nodes=nodes)
+
+
+def _spares(state: State, board: Board, gang: GangRequest, wanted: int, fitting: list[Node]) -> Reason | None:
+    """The answer where it lacks nothing but the spares of a pool, now or whatever ends."""
+    for pool in gang.pools:
+        count = state.rules.pool(pool).spares if pool != gang.spares else 0
+        there = sum(node.pool == pool and node.health == "healthy" for node in fitting)
+        if not count or there < wanted:
+            continue
+        never = there - count < wanted
+        if never or most_that_fit(board, replace(gang, spares=pool), wanted) is not None:
+            kept = f"{count} {'is' if count == 1 else 'are'} kept free for jobs that lose a node"
+            message = f"needs {_nodes(wanted)} with {gang.ask}; of {there} healthy nodes of pool {pool!r} {kept}"
+            message += ", so it can't start there" if never else ""
+            message += f"; there would be {_ill(fitting)}" if there < len(fitting) else ""
+            return reason("spares_kept", message, wanted=wanted, pool=pool, spares=count, never=never)
+    return None
 
 
 def _full(
@@ -118,7 +141,9 @@ def _full(
 
 def _has_room(board: Board, node: Node, gang: GangRequest) -> bool:
     slot = board.free.slots.get(node.name)
-    if slot is None or slot.closes < gang.ends or slot.cpu < gang.ask.milli_cpus or slot.memory < gang.ask.memory:
+    if slot is None or slot in board.free.kept(node.pool, gang.spares):
+        return False
+    if slot.closes < gang.ends or slot.cpu < gang.ask.milli_cpus or slot.memory < gang.ask.memory:
         return False
     parts = gang.ask.share < 1000 and any(left >= gang.ask.share for left in slot.parts.values())
     return slot.mask.bit_count() >= gang.ask.accelerators or parts

@@ -41,9 +41,10 @@ def find_victims(
     if remember and not preemption.may_help(gang):
         return None
     able = preemption.victims(LOOKED_AT)
-    found = _clear(board, gang, able, preemption)
-    if found is None and preemption.entitled and len(able) == LOOKED_AT:
-        found = _clear(board, gang, preemption.victims(None), preemption)  # own quota: any number of victims
+    with board.free.fixed_spares():
+        found = _clear(board, gang, able, preemption)
+        if found is None and preemption.entitled and len(able) == LOOKED_AT:
+            found = _clear(board, gang, preemption.victims(None), preemption)  # own quota: any number of victims
     return found
 
 

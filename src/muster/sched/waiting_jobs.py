@@ -16,6 +16,7 @@ from muster.sched.place import GangRequest
 from muster.sched.pool_access import PoolAccess
 from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.rules_view import RulesView
+from muster.sched.spares import spares_for
 from muster.sched.timers import Timers
 
 
@@ -32,6 +33,7 @@ class WaitingJobs:
     # Pool → its streams, highest value first.
     most_valuable: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
     overdue: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # by pool
+    restarting: dict[str, None] = field(default_factory=dict)  # jobs that lost a node of a pool with spares
     _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
     _known_shapes: dict[Hashable, Shape] = field(default_factory=dict)
     _known_streams: dict[Hashable, Stream] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class WaitingJobs:
             self._open(stream)
         stream.add(entry)
         self.queued[job.id] = Queued(job, stream, entry)
+        if shape.gang.spares:
+            self.restarting[job.id] = None
         self.mark_changed(shape)
         self.timers.set(job.id, min(until, outdated, self.pools.next_change(job, now)))
 
@@ -72,6 +76,8 @@ class WaitingJobs:
         if queued is None:
             return None
         queued.stream.remove(queued.entry)
+        if queued.stream.shape.gang.spares:
+            del self.restarting[name]
         if not queued.stream.entries:
             self._close(queued.stream)
         return queued
@@ -162,13 +168,15 @@ class WaitingJobs:
     def _shape(self, job: Job, pools: tuple[str, ...]) -> Shape:
         spec = job.spec
         own = job.id if spec.placement in ("group", "locality") or _blamed(job) else ""
-        topology = spec.topology
+        topology, spares, nodes = spec.topology, "", spec.num_nodes
+        if job.attempt is not None and (spares := spares_for(job, self.rules.rules)):
+            nodes = min(nodes, len(job.attempt.workers))  # spares replace lost nodes; an elastic gang grows later
         name = (
-            job.ask, spec.num_nodes, spec.min_nodes, pools, spec.placement, topology.require, topology.prefer, own,
+            job.ask, nodes, spec.min_nodes, pools, spec.placement, topology.require, topology.prefer, own, spares,
         )  # fmt: skip
         shape = self._known_shapes.get(name)
         if shape is None or own:
-            gang = GangRequest(job.ask, spec.num_nodes, pools, spec.placement, topology.require, topology.prefer)
+            gang = GangRequest(job.ask, nodes, pools, spec.placement, topology.require, topology.prefer, spares=spares)
             if own:
                 gang = replace(gang, avoid=_blamed(job))
             shape = self._known_shapes[name] = Shape(gang, fewest_nodes(spec), job.ask.weight)

@@ -121,6 +121,7 @@ def node_view(
     jobs: Iterable[str] | None = None,
     used: Resources | None = None,
     failures: int = 0,
+    spare: bool = False,
 ) -> NodeView:
     """`jobs`, `used`: for a machine, on which the engine places workers. `used` includes all users, if it is known."""
     return {
@@ -136,6 +137,7 @@ def node_view(
         "used": resources_view(used) if used is not None else None,
         "jobs": sorted(node.jobs if jobs is None else jobs),
         "failures": failures,
+        "spare": spare,
     }
 
 

@@ -11,6 +11,7 @@ from muster.control.admission.pools import open_pools
 from muster.core.reasons import Reason, reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec, ask, fewest_nodes, ranks_per_node
+from muster.sched.spares import without_spares
 
 _NO_NODES: Final = "Add nodes; see `muster nodes`, and `muster engines` for one that has not answered yet."
 
@@ -28,6 +29,10 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     there = {total for pool, total in kinds(context) if pool in pools}
     if not there:
         return reason("never_fits", "there are no nodes", _NO_NODES, wanted=fewest, fitting=0)
+    every = fitting(context, pools, wanted, spares=True)
+    if enough := [pool for pool, count in every.items() if count >= fewest]:
+        pool = max(enough, key=lambda name: fits[name])
+        return _only_spares(pool, state.rules.pool(pool).spares, fewest, fits[pool], wanted)
     if most:
         message = f"{fewest} nodes with {wanted} each are asked for, and only {most} such exist"
         hint, nearest = f"Ask for `num_nodes: {most}` or fewer, or add nodes.", {"num_nodes": most}
@@ -45,12 +50,18 @@ def kinds(context: Context) -> dict[tuple[str, Resources], int]:
     return {kind: count for kind, count in found.items() if count}
 
 
-def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str]:
-    """Number of nodes of each pool that would hold a worker if they were empty."""
+def fitting(context: Context, pools: set[str], wanted: Resources, spares: bool = False) -> Counter[str]:
+    """Number of nodes of each pool that would hold a worker if they were empty; with `spares` these too."""
     found: Counter[str] = Counter()
+    by_pool: dict[str, dict[Resources, int]] = {}
     for (pool, total), count in kinds(context).items():
-        if pool in pools and total.holds(wanted):
-            found[pool] += count
+        if pool in pools:
+            by_pool.setdefault(pool, {})[total] = count
+    for pool, there in by_pool.items():
+        kept = 0 if spares else context.state.rules.pool(pool).spares
+        fits = [count for total, count in without_spares(there, kept).items() if total.holds(wanted)]
+        if fits:
+            found[pool] = sum(fits)
     for pool, slots in found.items():
         known = context.state.pools.get(pool)
         if known is not None and known.machines:
@@ -58,6 +69,18 @@ def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str
             all_slots = sum(count for (name, _), count in context.state.kinds.items() if name == pool)
             found[pool] = min(slots, ceil(slots * known.machines / max(all_slots, 1)))
     return found
+
+
+def _only_spares(pool: str, spares: int, wanted: int, left: int, ask: Resources) -> Reason:
+    """For a gang that would fit if the pool kept no spares."""
+    message = (
+        f"{wanted} nodes with {ask} each are asked for, and pool {pool!r} has {left} such beside the {spares} that it "
+        "keeps free for jobs that lose a node"
+    )
+    fewer = f"Ask for `num_nodes: {left}` or fewer, or have" if left else "Have"
+    hint = f"{fewer} `spares` of the pool lowered in the policy (`muster queue rules`)."
+    nearest = {"num_nodes": left} if left else {}
+    return reason("never_fits", message, hint, wanted=wanted, fitting=left, nearest=nearest)
 
 
 def _too_large(kinds: set[Resources], wanted: Resources, spec: JobSpec) -> tuple[str, str, dict[str, Any]]:

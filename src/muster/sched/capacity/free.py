@@ -7,7 +7,8 @@ Results found between `mark` and `undo` must not be cached: `undo` also resets `
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import inf
 
 from muster.core.entities import Node
@@ -50,13 +51,15 @@ class Free:
             self._grow(pool_index)
             return
         cpu, memory, mask, room, closed, ill = slot.cpu, slot.memory, slot.mask, slot.room, slot.closes, slot.bucket < 0
+        # What a spare has left is open to all once it is used.
+        kept = pool_index.spares and slot in pool_index.kept()
         if slot.update(node, closes):
             if closed != closes:
                 pool_index.update_closing(slot)
             pool_index.refresh(slot)
             if (
                 slot.cpu > cpu or slot.memory > memory or slot.mask & ~mask or slot.room > room or closes > closed
-                or (ill and slot.healthy)
+                or (ill and slot.healthy) or kept
             ):  # fmt: skip
                 self._grow(pool_index)
 
@@ -72,8 +75,11 @@ class Free:
             if slot is not None:
                 pool_index = self.pool_indexes[slot.pool]
                 done.append((slot.save(), pool_index.grew))
+                kept = pool_index.spares and slot in pool_index.kept()
                 slot.take(seat, ask)
                 pool_index.refresh(slot)
+                if kept:
+                    self._grow(pool_index)
 
     def give(self, seats: Iterable[Seat], ask: Resources) -> None:
         """Frees the seats, as if the gang there had left."""
@@ -86,6 +92,18 @@ class Free:
                 slot.give(seat, ask)
                 pool_index.refresh(slot)
                 self._grow(pool_index)
+
+    @contextmanager
+    def fixed_spares(self) -> Iterator[None]:
+        """Within it, nodes that become free do not join the spares: a preemption clears no more nodes than it needs."""
+        fixed = [one for one in self.pool_indexes.values() if one.spares and not one.fixed]
+        for pool_index in fixed:
+            pool_index.fix_spares(True)
+        try:
+            yield
+        finally:
+            for pool_index in fixed:
+                pool_index.fix_spares(False)
 
     def mark(self) -> int:
         return len(self._done)
@@ -124,6 +142,11 @@ class Free:
         """Accelerators of the pool's healthy nodes: free, and all."""
         pool_index = self.pool_indexes.get(pool)
         return (pool_index.room / WHOLE, pool_index.total / WHOLE) if pool_index else (0.0, 0.0)
+
+    def kept(self, pool: str, spares: str = "") -> frozenset[Slot]:
+        """The spares of the pool, unless `spares` names it: nodes that a gang may not use."""
+        pool_index = self.pool_indexes.get(pool)
+        return pool_index.kept(spares) if pool_index else frozenset()
 
     def fitting(self, ask: Resources, pool: str) -> int:
         """Nodes of the pool with enough wholly free accelerators; CPUs and memory are not checked."""

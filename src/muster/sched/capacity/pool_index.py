@@ -10,38 +10,42 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
-from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.slot import IdleKey, Slot
 from muster.sched.capacity.tally import Tally
 
 _LOG = 4096  # changed cells that are logged for the tallies
+_NONE: frozenset[Slot] = frozenset()
 
 
 class PoolIndex:
     __slots__ = (
-        "cells", "grew", "groups", "holders", "labelled", "levels", "log", "names", "pool", "room", "rules", "slots",
-        "stale", "tallies", "total", "wants",
+        "_kept", "cells", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool", "room",
+        "rules", "slots", "spares", "stale", "tallies", "total", "wants",
     )  # fmt: skip
 
     def __init__(self, pool: str, rules: PoolRules) -> None:
-        self.pool, self.rules = pool, rules
+        self.pool, self.rules, self.spares = pool, rules, rules.spares
         self.levels = _levels(rules)  # widest first
         self.names = self.levels  # labels that separate cells: the levels, then others that gangs have named
         self.slots: dict[str, Slot] = {}
         self.labelled: Counter[str] = Counter()  # label → nodes that carry it
         self.holders: dict[str, dict[str, Slot]] = {}  # name from the nodes' `holds` label → these nodes
         self.grew = 0
+        self._kept: frozenset[Slot] | None = None  # the spares while their choice is fixed
         self._clear()
 
     def set_rules(self, rules: PoolRules) -> None:
-        self.rules = rules
-        if self.levels != _levels(rules):
-            self.levels = _levels(rules)
+        spares, levels = self.spares, self.levels
+        self.rules, self.spares, self.levels = rules, rules.spares, _levels(rules)
+        if levels != self.levels:
             self._rebuild(self.levels)
+        elif spares != self.spares:
+            self._rebuild(self.names)
 
     def index_label(self, label: str) -> bool:
         """Whether any node carries the label. If so, cells are separated by it from now on."""
@@ -104,6 +108,23 @@ class PoolIndex:
             room = slot.cpu if bucket >= 0 else 0
         cell.room += room - slot.room
         slot.room = room
+        if self.spares:
+            self._refresh_idle(slot)
+
+    def kept(self, spares: str = "") -> frozenset[Slot]:
+        """The spares: nodes that a gang may not use, unless `spares` names this pool."""
+        if not self.spares or spares == self.pool:
+            return _NONE
+        return frozenset([slot for _, slot in self.idle[-self.spares :]]) if self._kept is None else self._kept
+
+    @property
+    def fixed(self) -> bool:
+        return self._kept is not None
+
+    def fix_spares(self, fixed: bool) -> None:
+        """While they are fixed, nodes that become free do not join the spares."""
+        self._kept = None
+        self._kept = self.kept() if fixed else None
 
     def tally(self, wanted: Wanted, labels: tuple[str, ...], exact: bool = False) -> Tally:
         """The domains of nodes that share `labels`, with the number of nodes that could hold an ask; up to date."""
@@ -138,6 +159,7 @@ class PoolIndex:
         self.log: list[Cell] = []
         self.tallies: dict[tuple[Wanted, tuple[str, ...], bool], Tally] = {}
         self.wants: dict[tuple[str, int, int], Wanted] = {}
+        self.idle: list[tuple[IdleKey, Slot]] = []  # of a pool with spares: nodes on which nothing runs, sorted
         self.room = self.total = 0  # thousandths of accelerators of healthy nodes: free, and all
 
     def _rebuild(self, names: tuple[str, ...]) -> None:
@@ -164,6 +186,7 @@ class PoolIndex:
             self.stale.add(cell)
         slot.cell, slot.place = cell, (cell.labels[: len(self.levels)], slot.key)
         slot.bit, slot.bucket, slot.odd, slot.room, slot.shared = 1 << len(cell.slots), -1, False, 0, []
+        slot.idle = None
         cell.slots.append(slot)
         self.update_closing(slot)
         self.refresh(slot)
@@ -199,6 +222,15 @@ class PoolIndex:
         for part in slot.shared:
             insort(group.parts, part)
         return sum(part[0] for part in slot.shared)
+
+    def _refresh_idle(self, slot: Slot) -> None:
+        key = slot.idle_key()
+        if key != slot.idle:
+            if slot.idle is not None:
+                del self.idle[bisect_left(self.idle, slot.idle, key=itemgetter(0))]
+            if key is not None:
+                insort(self.idle, (key, slot), key=itemgetter(0))
+            slot.idle = key
 
     def _tidy(self) -> None:
         """Sorts the nodes of cells again to which nodes were added or from which nodes were removed."""

@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING
 
 from muster.core.entities import Node
 from muster.core.resources import WHOLE, Resources
-from muster.core.seat import Seat
+from muster.core.seat import Seat, is_slot
+from muster.sched.spares import Size, size
 
 if TYPE_CHECKING:
     from muster.sched.capacity.cells import Cell
 
 Key = tuple[tuple[str | int, ...], str]  # sort key for natural order: n2 before n10
 Part = tuple[int, Key, int, "Slot"]  # thousandths left, node key, device, slot; the first three are unique
+IdleKey = tuple[float, Size, Key]  # when it closes, size, node key: the highest are spares
 Saved = tuple["Slot", int, int, int, dict[int, int]]
 
 
 class Slot:
-    """One node. `cell`, `place`, `bit`, `bucket`, `odd`, `room` and `shared` are maintained by the index."""
+    """One node. `cell`, `place`, `bit`, `bucket`, `idle`, `odd`, `room` and `shared` are maintained by the index."""
 
     __slots__ = (
-        "bit", "bucket", "cell", "closes", "cpu", "devices", "healthy", "holds", "key", "labels", "links", "mask",
-        "memory", "name", "odd", "parts", "place", "pool", "room", "shared", "size", "total",
+        "bit", "bucket", "cell", "closes", "cpu", "devices", "healthy", "holds", "idle", "key", "labels", "links",
+        "mask", "memory", "name", "odd", "parts", "place", "pool", "room", "shared", "size", "total",
     )  # fmt: skip
 
     cell: Cell
@@ -41,6 +43,7 @@ class Slot:
         self.room = 0  # how much of `size` is free
         self.bit, self.bucket, self.odd = 0, -1, False
         self.shared: list[Part] = []  # its entries in the index of shared accelerators
+        self.idle: IdleKey | None = None  # its entry among the idle nodes of a pool with spares
         self.healthy, self.closes = False, inf
         self.cpu = self.memory = self.mask = 0
         self.parts: dict[int, int] = {}
@@ -70,6 +73,13 @@ class Slot:
             and (self.total is node.total or self.total == node.total)
             and self.labels == node.labels
         )
+
+    def idle_key(self) -> IdleKey | None:
+        """Its place among the nodes that may be spares; None while something runs on it, and in maintenance."""
+        total = self.total
+        free = self.mask.bit_count() == self.devices and self.cpu >= total.milli_cpus and self.memory >= total.memory
+        usable = self.healthy and self.closes > -inf and not is_slot(self.name)
+        return (self.closes, size(total), self.key) if free and usable else None
 
     def take(self, seat: Seat, ask: Resources) -> None:
         self.cpu -= ask.milli_cpus

@@ -21,12 +21,13 @@ Labels = tuple[str, ...]
 
 
 class View:
-    __slots__ = ("_masks", "gang", "late", "needs", "out", "pool_index", "share", "sharers", "wanted")
+    __slots__ = ("_masks", "gang", "kept", "late", "needs", "out", "pool_index", "share", "sharers", "wanted")
 
     def __init__(self, pool_index: PoolIndex, gang: GangRequest, wanted: Wanted) -> None:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
         self.share = WHOLE if gang.ask.share >= WHOLE else round_to_slice(gang.ask.share, pool_index.rules.slices)
+        self.kept = pool_index.kept(gang.spares) if pool_index.spares else None  # spares, which it may not use
         self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
         self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
@@ -120,9 +121,11 @@ class View:
         return slot.bucket >= need or (self.share < WHOLE and slot.part(self.share) is not None)
 
     def holds(self, slot: Slot) -> bool:
-        """Whether a node with enough free units can hold a worker: CPUs, memory, and time before it closes."""
+        """Whether a node with enough free units can hold a worker: CPUs, memory, time before it closes, no spare."""
         gang = self.gang
         ask = gang.ask
+        if self.kept is not None and slot in self.kept:
+            return False
         return slot.cpu >= ask.milli_cpus and slot.memory >= ask.memory and slot.closes >= gang.ends
 
     def look(self) -> View:
@@ -139,6 +142,8 @@ class View:
             for slot in list(doubtful):
                 if not self.holds(slot):
                     self.choose(slot)
+        for slot in self.kept or ():
+            self.choose(slot)
         for name in gang.avoid & self.pool_index.slots.keys():
             slot = self.pool_index.slots[name]
             self.late[slot.cell] = self.late.get(slot.cell, 0) | slot.bit

@@ -209,8 +209,9 @@ _one_check: Final = threading.Lock()
 def _nodes(leader: Leader, state: State) -> list[NodeView]:
     engines = {pool.name: pool.engine for pool in state.pools.values()}
     failures = {name: record.count for name, record in NODE_RECORDS.all(state).items()}
+    spares = _spares(leader, state)
     views = [
-        node_view(node, engines.get(node.pool, ""), failures=failures.get(node.name, 0))
+        node_view(node, engines.get(node.pool, ""), failures=failures.get(node.name, 0), spare=node.name in spares)
         for node in state.nodes.values()
         if node.role == "node"
     ]
@@ -226,6 +227,16 @@ def _nodes(leader: Leader, state: State) -> list[NodeView]:
         used, failed = leader.engine.used(node.name), failures.get(node.name, 0)
         views.append(node_view(node, engine, jobs.get(node.name, ()), used, failed))
     return views
+
+
+def _spares(leader: Leader, state: State) -> set[str]:
+    """The nodes that are kept free now, for jobs that lose a node."""
+    pools = [name for name, rule in state.rules.pools.items() if rule.spares]
+    if not pools:
+        return set()
+    board = leader.controller.board
+    board.sync(state, leader.clock.now())
+    return {slot.name for pool in pools for slot in board.free.kept(pool)}
 
 
 def _sees(caller: Identity, state: State, queue: Queue) -> bool:
