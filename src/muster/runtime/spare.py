@@ -21,6 +21,9 @@ from typing import Any
 PAD = "MUSTER_SPARE_PAD"  # room for the ranks' environment in the memory that /proc/PID/environ shows
 POOL = "TORCH_WARM_POOL"  # of PyTorch: "0" keeps its compiler from starting processes and threads when it is imported
 OPENS_DEVICES = ("torch._inductor",)  # modules that open the device when they are imported, seen with PyTorch 2.11
+LOST_IN_FORKS = (
+    b"jemalloc_bg_thd",
+)  # threads by name: jemalloc (of pyarrow) locks itself before a fork and goes on after it
 REQUEST_BYTES = 128 << 10
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
@@ -96,7 +99,15 @@ def _problem() -> str:
 
 
 def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    """The threads of this process, without those that may be lost in a fork."""
+    count = 0
+    for each in os.listdir("/proc/self/task"):  # noqa: PTH208
+        try:
+            with open("/proc/self/task/" + each + "/comm", "rb") as file:  # noqa: PTH123
+                count += file.read().strip() not in LOST_IN_FORKS
+        except OSError:  # it has ended
+            continue
+    return count
 
 
 def _libraries(own: str) -> dict[str, tuple[int, int] | None]:
