@@ -305,6 +305,17 @@ def test_a_long_traceback_keeps_its_first_line_and_its_end() -> None:
     assert len(found) <= verdict.DETAIL_BYTES
 
 
+def test_a_long_message_keeps_the_innermost_frames_and_its_first_line() -> None:
+    frames = "".join(f'  File "a.py", line {number}, in f\n' for number in range(500))
+    for mark in ("", "[rank1]: "):
+        text = f"{verdict.TRACEBACK}\n{frames}ValueError: the first line\n" + "and so on\n" * 5000
+        found = verdict.excerpt(f"{mark}".join(["", *text.splitlines(keepends=True)]))
+        assert found.startswith(verdict.TRACEBACK)
+        assert f"line 499, in f\n{mark}ValueError: the first line\n" in found
+        assert "line 498" in found
+        assert len(found) <= verdict.DETAIL_BYTES
+
+
 def _fifo(path: Path) -> Path | None:
     return path if path.is_fifo() else None
 
