@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -79,7 +80,8 @@ def limit(rank: int, what: str, value: int = 0) -> None:
 
 
 def damage(rank: int) -> None:
-    """Stops the rank, changes one byte in the largest file of its newest checkpoint, and kills it."""
+    """Stops the rank, changes one byte in the largest file of its newest checkpoint, and kills it. What is kept in
+    memory is removed, or it would be newer."""
     folder = Path(os.environ["MUSTER_CHECKPOINT_DIR"])
     found = processes(rank)
     if "://" in str(folder) or not folder.is_dir() or not found:
@@ -99,6 +101,8 @@ def damage(rank: int) -> None:
         signal_all(found, signal.SIGCONT)
         raise
     tell_and_wait(pids=found, path=str(newest))
+    if memory := os.environ.get("MUSTER_CHECKPOINT_MEMORY"):
+        shutil.rmtree(memory, ignore_errors=True)
     signal_all(found, signal.SIGKILL)
 
 
