@@ -253,8 +253,14 @@ OLD = (
         (OLD, "asked for 2.00 GiB on GPU 1; 1.25 GiB of 15.78 GiB was free, and it held 13.10 GiB"),
         ("torch.AcceleratorError: CUDA error: out of memory", "asked for more memory"),
         ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 512 bytes.", "asked for 512 bytes"),
+        (
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "asked for more memory",
+        ),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "asked for more memory"),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", "asked for more memory"),
     ],
-    ids=["torch", "distributed", "old", "driver", "hip"],
+    ids=["torch", "distributed", "old", "driver", "hip", "cublas", "cudnn", "triton"],
 )
 def test_a_device_without_memory_is_a_reason_of_its_own(tail: str, told: str) -> None:
     ended = wire.RankExit(3, 1, None, 0.0)
