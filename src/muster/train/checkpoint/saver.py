@@ -9,49 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from muster.runtime import rank_info, reporter
 from muster.train.checkpoint import load, plain
-from muster.train.checkpoint.commit import Draft, newest_serial, write
+from muster.train.checkpoint.commit import Draft, newest_serial
 from muster.train.checkpoint.gang import SaveGroup, own_gang
 from muster.train.checkpoint.load import Found, open_store
 from muster.train.checkpoint.owner import Hold
 from muster.train.checkpoint.plan import Plan, Signature, make_plan, signature
+from muster.train.checkpoint.saving import Saving, Work
 from muster.train.checkpoint.snapshot import Snapshot
 from muster.train.checkpoint.stage import Stage
 from muster.train.checkpoint.store import Local, Store
 from muster.train.errors import CheckpointError
-
-FORMAT: Final = "muster.train"
-LOAD: Final = (
-    "`muster.train.checkpoint.restore(newest(FOLDER), snapshot)` on any number of ranks and any layout, or "
-    "`muster.train.checkpoint.export(newest(FOLDER), 'model.safetensors')` for one file"
-)
-
-
-@dataclass(slots=True)
-class Saving:
-    """One save: in progress, committed (`path` is set) or failed (`error` is set)."""
-
-    step: int
-    stall_seconds: float = 0.0  # how long `save` blocked its caller, then how long the copy blocked the device
-    seconds: float = 0.0  # from the call until it was committed
-    bytes: int = 0  # of the whole checkpoint
-    serial: int = 0  # of the commit
-    path: str | None = None
-    error: CheckpointError | None = None
-    _end: threading.Event = field(default_factory=threading.Event, repr=False)
-
-    @property
-    def done(self) -> bool:
-        return self._end.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """True once it is committed (`path`) or has failed (`error`); False on timeout."""
-        return self._end.wait(timeout)
 
 
 @dataclass
@@ -170,7 +142,7 @@ class Saver:
         saving = self._last = Saving(snapshot.step)
         self._judged = False
         keep = (self.keep, self.keep_every)
-        work = _Work(saving, draft, store, self._writer, self._hold, keep, started, self.reports)
+        work = Work(saving, draft, store, self._writer, self._hold, keep, started, self.reports)
         # Not a daemon: the interpreter's exit waits for a save in progress.
         saving.stall_seconds = time.monotonic() - started
         threading.Thread(target=work.run, name=f"muster-save-{saving.step}").start()
@@ -193,7 +165,7 @@ class Saver:
             self._join()
         finally:
             hold, self._hold, self._store = self._hold, None, None
-            if self.reports:  # else it is the image of the other
+            if self.reports or self._beside is None or self._stage is not self._beside._stage:
                 self._stage.release()
             if hold is not None:
                 hold.release()
@@ -256,50 +228,6 @@ class _RankData:
     shared: bytes = b""
     extra: bytes = b""
     values: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The work of the background thread."""
-
-    saving: Saving
-    draft: Draft
-    store: Store
-    gang: SaveGroup
-    hold: Hold | None
-    keep: tuple[int, int]
-    started: float  # monotonic
-    reports: bool
-
-    def run(self) -> None:
-        saving = self.saving
-        try:
-            saving.path, saving.bytes, saving.serial = write(self.draft, self.store, self.gang, self.hold, self.keep)
-        except Exception as error:
-            saving.error = error if isinstance(error, CheckpointError) else CheckpointError(self.draft.failure(error))
-            saving.error.__cause__ = error if error is not saving.error else error.__cause__
-        saving.stall_seconds += self.draft.stage.device_seconds
-        saving.seconds = time.monotonic() - self.started
-        if self.gang.rank == 0 and self.reports:
-            self._report()
-        saving._end.set()
-
-    def _report(self) -> None:
-        saving = self.saving
-        if saving.error is not None:
-            rank_info.warn(str(saving.error))
-            reporter.note(str(saving.error))
-            return
-        reporter.document(
-            "checkpoint",
-            step=saving.step,
-            path=saving.path,
-            bytes=saving.bytes,
-            seconds=saving.seconds,
-            world=self.gang.world,
-            format=FORMAT,
-            load=LOAD,
-        )
 
 
 def _fail(error: Exception) -> None:
