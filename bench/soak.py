@@ -18,7 +18,7 @@ from muster.cli import init
 from muster.cli.drill import private_server, template_spec
 from muster.cli.prepare import from_file
 from muster.core.spec import JobSpec
-from muster.drill.drill import Drill, processes_left
+from muster.drill.drill import Drill, named, processes_left
 from muster.drill.scenario import Setting
 from muster.drill.scenarios import SCENARIOS
 from muster.drill.soak import Soak
@@ -85,7 +85,7 @@ def main() -> int:
             results = soak.run()
         finally:
             drill.stop_all()
-        left = processes_left([one.id for one in to.jobs(limit=None)])
+        left = [named(pid) for pid in processes_left([one.id for one in to.jobs(limit=None)], server)]
         lost = [one.id for one in to.jobs(limit=None) if one.phase != "succeeded"]
     wrong = [one for one in results if one.verdict != "held"]
     write("soak", {

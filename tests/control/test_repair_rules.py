@@ -15,7 +15,7 @@ from muster.core.job_events import JobResumed, JobStopping, JobSubmitted
 from muster.core.reasons import reason
 from muster.core.resources import Resources
 from muster.core.seat import Seat
-from muster.core.signature import signature
+from muster.core.signature import exception_line, signature
 from muster.core.spec import JobSpec
 from muster.core.state import State, apply
 from muster.store import codec
@@ -26,7 +26,7 @@ Traceback (most recent call last):
   File "{path}/train.py", line 7, in <module>
     main()
   File "{path}/train.py", line {line}, in main
-    raise {error}
+    raise error
 {error}
 """
 NEVER: dict[str, object] = {"max_restarts": 50, "on": ["node", "worker", "preempted", "error"], "backoff": 0.0}
@@ -104,6 +104,36 @@ def test_the_same_traceback_has_the_same_signature_elsewhere_and_another_line_ha
     assert signature("it printed nothing") is None
 
 
+LINES = """ValueError: the batch of step 7 is bad
+expected: 4 rows
+  File "data.py", line 3, in the message
+found: 3"""
+
+
+def test_the_message_of_an_exception_may_have_several_lines() -> None:
+    found = signature(trace(LINES))
+    assert found is not None
+    assert found == signature(trace("ValueError: the batch of step 9 is bad")), "its first line is compared"
+    assert found != signature(trace("ValueError: the batch of step 7 is late\nfound: 3"))
+    assert found != signature(trace(LINES, line=6)), "a frame in the message is none of the traceback"
+    marked = "\n".join(f"[rank0]: {line}" for line in trace(LINES).splitlines())
+    assert signature(marked) == found, "torch.distributed marks each line with the rank"
+    course = Course()
+    assert course.attempt(crash(trace(LINES)), step=40) == "job.requeued"
+    assert course.attempt(crash(trace(LINES.replace("step 7", "step 8"))), step=40) == "same_error_twice"
+    assert "exit code 1: ValueError: the batch of step 8 is bad" in course.events[-1].data.to_doc()["reason"]["message"]
+
+
+def test_the_line_of_an_exception() -> None:
+    assert exception_line(trace(LINES)) == "ValueError: the batch of step 7 is bad"
+    assert exception_line(trace("OSError: \n\nthe file is gone\nlook for it")) == "OSError: the file is gone"
+    assert exception_line(trace("AssertionError\nwhat another thread printed: 1")) == "AssertionError"
+    assert exception_line(trace("__main__.main.<locals>.Bad: x\ny: z")) == "__main__.main.<locals>.Bad: x"
+    both = f"{trace('KeyError: 1')}\nDuring handling of the above exception, another one:\n\n{trace('TypeError: 2')}"
+    assert exception_line(both) == "TypeError: 2"
+    assert exception_line("ValueError: printed, not raised") == ""
+
+
 def test_errors_that_may_pass_have_no_signature() -> None:
     for error in (
         "ConnectionResetError: [Errno 104] Connection reset by peer",
@@ -120,6 +150,7 @@ def test_errors_that_may_pass_have_no_signature() -> None:
 @given(st.text(max_size=400))
 def test_no_text_breaks_the_signature(text: str) -> None:
     signature(text)
+    exception_line(text)
     found = signature(f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n{text}')
     assert found is None or len(found.digest) == 16
 

@@ -16,17 +16,19 @@ from typing import Any
 
 import pytest
 
-from muster.core.errors import Invalid
+from muster.core.errors import Invalid, Unavailable
 from muster.core.spec import JobSpec
 from muster.drill import beside, weights
 from muster.drill.clock import with_clock
-from muster.drill.drill import ready, with_check
+from muster.drill.drill import named, processes_left, ready, with_check
+from muster.drill.inject import _facts
 from muster.drill.measure import Check, Result, Times, adds_up, from_checkpoint, result_of, times
 from muster.drill.proxy import StoreProxy, endpoint_of
 from muster.drill.report import markdown
 from muster.drill.scenario import ENDS, Setting
 from muster.drill.scenarios import SCENARIOS, find
 from muster.drill.watch import Seen
+from muster.exec_frames import STDERR, Decoder, Ended, Frame, encode_end
 
 
 def _event(kind: str, time: float, attempt: int = 1, **data: Any) -> Any:
@@ -216,6 +218,36 @@ def test_a_rank_is_found_below_its_shell_and_a_command_beside_it_is_none(monkeyp
     finally:
         for process in (rank, other):
             process.communicate()
+
+
+def test_processes_of_another_servers_job_with_the_same_id_are_not_left_over(tmp_path):
+    job = f"drill-reference-{os.getpid()}"
+    own, other = (SimpleNamespace(home=tmp_path / name) for name in ("own", "other"))
+    env = {**os.environ, "MUSTER_JOB": job, "MUSTER_CHECKPOINT_DIR": str(tmp_path / "own" / "checkpoints" / job)}
+    process = subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE)
+    try:
+        assert processes_left([job], own, seconds=0) == processes_left([job], seconds=0) == [process.pid]
+        assert named(process.pid) == f"process {process.pid} (cat)"
+        assert processes_left([job], other) == []
+    finally:
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (Ended(None, "Worker 0 of attempt 2 of drill-3 ended."), "Worker 0 of attempt 2 of drill-3 ended"),
+        (Ended(3, ""), "It ended with exit code 3. no python"),
+    ],
+)
+def test_a_session_that_ends_before_the_fault_says_how(ended, words):
+    frames = [Frame(STDERR, b"no python\n"), *Decoder().feed(encode_end(ended))]
+
+    async def receive(wait: float) -> list[Frame]:
+        return frames
+
+    with pytest.raises(Unavailable, match=words):
+        _facts(SimpleNamespace(receive=receive), 0.0)
 
 
 def test_a_result_is_data_for_programs():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from muster.core.errors import Conflict
 from muster.exec_frames import DATA, END, STDERR, Decoder, Ended, decode_end, encode, encode_end
-from muster.server.execs import CLAIM, GONE, ROOM, SILENT, Exec, Execs, Pipe, Side
+from muster.server.execs import CLAIM, GONE, ROOM, SILENT, UNHEARD, Exec, Execs, Pipe, Side
 from muster.server.limits import Limits
 
 
@@ -88,7 +88,9 @@ def session(execs: Execs, **fields: Any) -> Exec:
         ({}, {"active": False}, "The job job-1 ended (failed)."),
         ({}, {"attempt": 2}, "Worker 0 of attempt 1 of job-1 ended."),
         ({}, {"state": "ended"}, "Worker 0 of attempt 1 of job-1 ended."),
-        ({"host": None, "began": time.monotonic() - CLAIM - 1}, {}, "did not answer"),
+        ({"host": None, "began": time.monotonic() - UNHEARD - 1}, {}, "Worker 0 of job-1 did not report for 10 s"),
+        ({"host": None, "told": True, "began": time.monotonic() - UNHEARD - 1}, {}, ""),
+        ({"host": None, "told": True, "began": time.monotonic() - CLAIM - 1}, {}, "did not answer"),
         ({"client": Side(time.monotonic() - SILENT - 1)}, {}, "The client went away."),
         ({"client": Side(time.monotonic(), time.monotonic() - GONE - 1)}, {}, "The client went away."),
         ({"host": Side(time.monotonic() - SILENT - 1)}, {}, "The connection to worker 0 of job-1 was lost."),

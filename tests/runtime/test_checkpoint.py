@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
+import resource
 import signal
 import subprocess
 from pathlib import Path
@@ -158,6 +160,34 @@ def test_a_full_disk_leaves_the_older_ones_and_says_so(tmp_path):
         assert last_checkpoint(disk) == disk / "step-000000001"
         save(disk, 2)
         assert last_checkpoint(disk) == disk / "step-000000002"
+
+
+def torch_save(path: Path) -> None:
+    """As `torch.save` fails on a full disk: its writer is no Python."""
+    raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598")
+
+
+def hidden(path: Path) -> None:
+    try:
+        path.write_bytes(bytes(2 << 20))
+    except OSError as error:
+        raise RuntimeError("the model was not written") from error
+
+
+@pytest.mark.parametrize("write", [hidden, torch_save, lambda path: path.write_bytes(bytes(2 << 20))])
+def test_a_quota_a_limit_of_files_and_other_words_are_a_full_disk_too(tmp_path, write):
+    save(tmp_path, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        words = r"step 2 was not saved.*are intact.*Free some space"
+        with pytest.raises(CheckpointError, match=words), checkpoint(2, tmp_path) as folder:
+            write(folder / "model.bin")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert names(tmp_path) == ["step-000000001"]
+    with pytest.raises(PermissionError, match="not yours"), checkpoint(2, tmp_path):
+        raise PermissionError(errno.EACCES, "not yours")
 
 
 def test_what_cannot_be_a_checkpoint_is_refused(tmp_path, monkeypatch):

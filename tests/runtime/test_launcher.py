@@ -253,8 +253,14 @@ OLD = (
         (OLD, "asked for 2.00 GiB on GPU 1; 1.25 GiB of 15.78 GiB was free, and it held 13.10 GiB"),
         ("torch.AcceleratorError: CUDA error: out of memory", "asked for more memory"),
         ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 512 bytes.", "asked for 512 bytes"),
+        (
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "asked for more memory",
+        ),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "asked for more memory"),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", "asked for more memory"),
     ],
-    ids=["torch", "distributed", "old", "driver", "hip"],
+    ids=["torch", "distributed", "old", "driver", "hip", "cublas", "cudnn", "triton"],
 )
 def test_a_device_without_memory_is_a_reason_of_its_own(tail: str, told: str) -> None:
     ended = wire.RankExit(3, 1, None, 0.0)
@@ -303,6 +309,17 @@ def test_a_long_traceback_keeps_its_first_line_and_its_end() -> None:
     assert found.startswith(verdict.TRACEBACK)
     assert found.endswith("ValueError: the end")
     assert len(found) <= verdict.DETAIL_BYTES
+
+
+def test_a_long_message_keeps_the_innermost_frames_and_its_first_line() -> None:
+    frames = "".join(f'  File "a.py", line {number}, in f\n' for number in range(500))
+    for mark in ("", "[rank1]: "):
+        text = f"{verdict.TRACEBACK}\n{frames}ValueError: the first line\n" + "and so on\n" * 5000
+        found = verdict.excerpt(f"{mark}".join(["", *text.splitlines(keepends=True)]))
+        assert found.startswith(verdict.TRACEBACK)
+        assert f"line 499, in f\n{mark}ValueError: the first line\n" in found
+        assert "line 498" in found
+        assert len(found) <= verdict.DETAIL_BYTES
 
 
 def _fifo(path: Path) -> Path | None:

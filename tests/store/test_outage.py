@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,21 @@ from muster.core.errors import Unavailable
 from muster.core.event import Event
 from muster.core.server_events import ServerLeads
 from muster.store.base import Entry, EventFilter, Store, StreamWrite
+from muster.store.db_errors import translate
 from muster.store.registry import open_store
 from scheduler_kit import job_event
 from store_kit import check_against_log, picture
 
 NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 INCOMPRESSIBLE = random.Random(1).randbytes(1 << 16)
+
+
+def test_a_quota_or_a_limit_of_the_file_is_no_damage() -> None:
+    """SQLite tells them with its number of a write that failed; the same class has errors of a damaged disk."""
+    for code, words in ((sqlite3.SQLITE_IOERR_WRITE, "over a quota"), (sqlite3.SQLITE_IOERR_READ, "damaged")):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = code
+        assert words in translate(error, "x.db").message
 
 
 def fill(store: Store) -> int:

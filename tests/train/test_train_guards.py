@@ -11,6 +11,7 @@ import torch
 from loop_kit import FAILED, PATIENCE, Run, make_tokens, settings, states
 
 from gang_kit import gang
+from muster import wire
 from muster.data.ledger import expected
 from muster.train.checkpoint import newest
 from muster.train.config import read_config
@@ -84,7 +85,8 @@ def guarded(root: Path, cases: dict[str, tuple[int, dict[str, Any], dict[str, An
     for name, (world, bad, more) in cases.items():
         here = root / name
         base = {"steps": 14, "task": "poison_task:Poisoned", "data": {"shuffle": False}, "model": {"bad": bad}}
-        run = Run(here, settings(here, root / "data", **{**base, **more}), world).start().end()
+        envs = {wire.CHECKPOINT_MEMORY: str(root / "shared" / name)}
+        run = Run(here, settings(here, root / "data", **{**base, **more}), world, envs).start().end()
         newest_ = newest(here / "checkpoints")
         found[name] = {
             "codes": run.codes,
@@ -107,7 +109,7 @@ def test_every_policy_in_real_runs(tmp_path):
         "skip": (1, endless, {"guards": {"nan": "skip"}, "checkpoint": often}),
         "stop": (1, endless, {"checkpoint": often}),
         "rollback": (1, late, {"guards": {"nan": "rollback"}, "checkpoint": fours}),
-        "rollback-2": (2, late, {"guards": {"nan": "rollback"}, "checkpoint": fours}),
+        "rollback-2": (2, late, {"guards": {"nan": "rollback"}, "checkpoint": {**fours, "memory": 1}}),
         "nowhere": (1, endless, {"guards": {"nan": "rollback"}, "checkpoint": {"every": 50}}),
         "gradient": (1, large, {"guards": {"gradient": "skip", "gradient_limit": 50}, "checkpoint": often}),
         "spike": (1, large, {"guards": {"spike": "skip", "spike_window": 4}, "checkpoint": often}),

@@ -15,7 +15,7 @@ from muster import wire
 from muster.runtime import last_checkpoint
 from muster.runtime.reporter import Reporter
 from muster.train.checkpoint import Saver, Snapshot, newest, restore, rng_state, set_rng_state
-from muster.train.checkpoint import saver as saver_module
+from muster.train.checkpoint import saving as saving_module
 from muster.train.checkpoint.store import Local
 from muster.train.errors import CheckpointError, CheckpointMismatch
 
@@ -149,7 +149,7 @@ def test_the_platform_is_told_after_the_commit(tmp_path, monkeypatch):
         told.append((kind, fields, newest(tmp_path / "c").step))
         reporter.document(kind, **fields)
 
-    monkeypatch.setattr(saver_module.reporter, "document", document)
+    monkeypatch.setattr(saving_module.reporter, "document", document)
     save(tmp_path / "c", 5)
     ((kind, fields, there),) = told
     assert (kind, fields["step"], fields["path"], there) == ("checkpoint", 5, str(tmp_path / "c/step-000000005"), 5)

@@ -17,7 +17,7 @@ from muster.core.job_events import JOB_ENDS, JobRequeued
 from muster.core.payload import Payload
 from muster.core.reasons import REASONS, Reason, reason
 from muster.core.repair import STALLED_MAX, after_attempt, error_of
-from muster.core.signature import signature
+from muster.core.signature import exception_line, signature
 from muster.wire import WorkerExit
 
 NODE_RESTARTS = 20
@@ -144,7 +144,8 @@ def _describe(code: str, where: str, node: str, end: WorkerExit) -> str:
         return f"{told[0]} on {node}" if told else f"{where} was killed by signal {end.signal}"
     if code == "user_error":
         last = end.detail.strip().splitlines()[-1] if "Traceback" in end.detail else ""
-        return f"{where} ended with exit code {end.exit_code}" + (f": {last[:200]}" if last else "")
+        said = exception_line(end.detail) or last
+        return f"{where} ended with exit code {end.exit_code}" + (f": {said[:200]}" if said else "")
     summary = REASONS[code].summary
     if code == "device_out_of_memory":
         return f"{summary} ({node}): {end.detail.strip().splitlines()[0]}"

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 FRAMES: Final = 6  # innermost frames that are compared
 _TRACEBACK: Final = "Traceback (most recent call last):"
-_FRAME: Final = re.compile(r'^\s*File "([^"]*)", line (\d+), in (.+)$', re.MULTILINE)
-_END: Final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s?(.*))?$")
+_RANK: Final = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch.distributed puts it before each line
+_FRAME: Final = re.compile(r'^\s+File "([^"]*)", line (\d+), in (.+)$', re.MULTILINE)
+_END: Final = re.compile(r"^((?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*)(?::(?:[ \t](.*))?)?$", re.MULTILINE)
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 _PATH: Final = re.compile(r"(?:/[\w.@+-]+){2,}")
 _MESSAGE_MAX: Final = 200  # characters
@@ -39,26 +40,39 @@ def signature(detail: str) -> ErrorSignature | None:
     Compared are the type of the exception, its message without numbers and paths, and the innermost frames by file
     name, line and function.
     """
-    start = detail.rfind(_TRACEBACK)
-    if start < 0:
+    ended = _last_exception(detail)
+    if ended is None:
         return None
-    text = detail[start:]
-    frames = _FRAME.findall(text)[-FRAMES:]
-    ended = _end_of(text)
-    if not frames or ended is None:
-        return None
-    kind, message = ended
+    kind, message, frames = ended
     if _PASSING_TYPES.match(kind.rpartition(".")[2]) or _PASSING_TEXT.search(message):
         return None
-    places = [f"{path.rpartition('/')[2]}:{line}:{function.strip()}" for path, line, function in frames]
+    places = [f"{path.rpartition('/')[2]}:{line}:{function.strip()}" for path, line, function in frames[-FRAMES:]]
     plain = _NUMBER.sub("#", _PATH.sub("/", message))[:_MESSAGE_MAX]
     compared = "\n".join([kind, plain, *places])
     return ErrorSignature(hashlib.sha256(compared.encode()).hexdigest()[:16], kind)
 
 
-def _end_of(text: str) -> tuple[str, str] | None:
-    """The type and the message of the exception: the first line after the frames that is not indented."""
-    for line in text[max(found.end() for found in _FRAME.finditer(text)) :].splitlines() if _FRAME.search(text) else ():
-        if line and not line[0].isspace() and (found := _END.match(line.rstrip())):
-            return found[1], found[2] or ""
-    return None
+def exception_line(detail: str) -> str:
+    """The type and the first line of the message of the last traceback's exception; empty without one."""
+    ended = _last_exception(detail)
+    return "" if ended is None else f"{ended.kind}: {ended.message}" if ended.message else ended.kind
+
+
+class _Exception(NamedTuple):
+    kind: str
+    message: str  # its first line that is not empty
+    frames: list[tuple[str, str, str]]  # file, line and function, the innermost last
+
+
+def _last_exception(detail: str) -> _Exception | None:
+    """The exception's line is the first after the frames, which are indented. Its message may have further lines, with
+    frames in them too."""
+    text = _RANK.sub("", detail[max(0, detail.rfind(_TRACEBACK)) :])
+    found = _END.search(text, len(_TRACEBACK)) if text.startswith(_TRACEBACK) else None
+    frames = _FRAME.findall(text, 0, found.start()) if found else []
+    if found is None or not frames:
+        return None
+    message = (found[2] or "").strip()
+    if not message and ":" in found[0]:
+        message = next((line.strip() for line in text[found.end() :].splitlines() if line.strip()), "")
+    return _Exception(found[1], message, frames)

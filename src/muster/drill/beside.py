@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SHELLS = ("sh", "bash", "dash", "zsh")
+LEFT_FREE = 16 << 20  # bytes of a device that are not worth taking: PyTorch asks for 2 MiB, or for 20 MiB and more
 LEAD = 0.3  # seconds between the line and the act: a session that dies with its launcher has sent the line by then
 
 
@@ -79,7 +81,8 @@ def limit(rank: int, what: str, value: int = 0) -> None:
 
 
 def damage(rank: int) -> None:
-    """Stops the rank, changes one byte in the largest file of its newest checkpoint, and kills it."""
+    """Stops the rank, changes one byte in the largest file of its newest checkpoint, and kills it. What is kept in
+    memory is removed, or it would be newer."""
     folder = Path(os.environ["MUSTER_CHECKPOINT_DIR"])
     found = processes(rank)
     if "://" in str(folder) or not folder.is_dir() or not found:
@@ -99,6 +102,8 @@ def damage(rank: int) -> None:
         signal_all(found, signal.SIGCONT)
         raise
     tell_and_wait(pids=found, path=str(newest))
+    if memory := os.environ.get("MUSTER_CHECKPOINT_MEMORY"):
+        shutil.rmtree(memory, ignore_errors=True)
     signal_all(found, signal.SIGKILL)
 
 
@@ -108,18 +113,23 @@ def device_memory(rank: int, seconds: float) -> None:
 
     if not torch.cuda.is_available():
         raise ValueError("PyTorch sees no device here")
+    devices, held = range(torch.cuda.device_count()), list[Any]()
+    try:
+        for device in devices:  # a context of its own takes some hundred MB, and may be refused already
+            torch.empty(1, device=f"cuda:{device}")
+    except RuntimeError as error:
+        raise ValueError(f"the devices have no room for another process: {error}") from error
     tell_and_wait(pids=processes(rank))
-    held: list[Any] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:  # what the rank gives back is taken too
-        for device in range(torch.cuda.device_count()):
+        for device in devices:
             free, _ = torch.cuda.mem_get_info(device)
             try:
-                if free > 64 << 20:
-                    held.append(torch.empty(free - (32 << 20), dtype=torch.uint8, device=f"cuda:{device}"))
-            except torch.OutOfMemoryError:
+                if free > LEFT_FREE:
+                    held.append(torch.empty(free - LEFT_FREE // 2, dtype=torch.uint8, device=f"cuda:{device}"))
+            except torch.cuda.OutOfMemoryError:  # the rank was first
                 pass
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def clock(seconds: float) -> None:

@@ -17,7 +17,7 @@ from muster.drill import weights
 from muster.drill.inject import NotInjected
 from muster.drill.measure import Check, Result, adds_up, from_checkpoint, result_of, times
 from muster.drill.proxy import StoreProxy, endpoint_of
-from muster.drill.scenario import Case, Fault, Scenario, Setting
+from muster.drill.scenario import Case, Fault, OwnServer, Scenario, Setting
 from muster.drill.watch import Stalled, Watch
 
 NO_STEPS: Final = 20.0  # seconds after which a program that reports nothing gets its fault all the same
@@ -173,8 +173,8 @@ class Drill:
     def _left(self, job: str) -> Check:
         """Processes of the job on this machine, or elsewhere its workers by the server's account."""
         if self.setting.local and self.setting.engine == "local":
-            pids = processes_left([job])
-            return Check("nothing of it is left running", not pids, ", ".join(f"process {pid}" for pid in pids))
+            pids = processes_left([job], self.setting.server)
+            return Check("nothing of it is left running", not pids, ", ".join(map(named, pids)))
         workers = [one for each in self.client.attempts(job)[-1:] for one in each["workers"]]
         left = [f"worker on {one['node']}" for one in workers if one["state"] != "ended"]
         return Check("nothing of it is left running", not left, ", ".join(left))
@@ -191,25 +191,37 @@ def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
     return len(watch.saved) >= saved and watch.step_now > 0 and after
 
 
-def processes_left(jobs: Sequence[str], seconds: float = LEFT_SECONDS) -> list[int]:
+def processes_left(jobs: Sequence[str], server: OwnServer | None = None, seconds: float = LEFT_SECONDS) -> list[int]:
     """Processes of jobs that are over, on this machine. The last ones get some time to leave."""
     until = time.monotonic() + seconds
-    while (left := processes_of(jobs)) and time.monotonic() < until:
+    while (left := processes_of(jobs, server)) and time.monotonic() < until:
         time.sleep(0.25)
     return left
 
 
-def processes_of(jobs: Sequence[str]) -> list[int]:
-    """Processes of this machine that were started for one of these jobs."""
+def processes_of(jobs: Sequence[str], server: OwnServer | None = None) -> list[int]:
+    """Processes of this machine that were started for one of these jobs. With a `server` of the drill's own, those with
+    its folder in their environment alone: every server numbers its jobs, so others have jobs with the same ids."""
     marks, found = {f"MUSTER_JOB={job}".encode() for job in jobs}, []
+    homes = {b""} if server is None else {os.fsencode(server.home), os.fsencode(server.home.resolve())}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                if not marks.isdisjoint((entry / "environ").read_bytes().split(b"\0")):
-                    found.append(int(entry.name))
+                told = (entry / "environ").read_bytes()
             except OSError:  # ended meanwhile, or another user's
                 continue
+            if any(home in told for home in homes) and not marks.isdisjoint(told.split(b"\0")):
+                found.append(int(entry.name))
     return found
+
+
+def named(pid: int) -> str:
+    """A process, with the beginning of its command."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return f"process {pid}"
+    return f"process {pid} ({words[:80]})"
 
 
 def with_check(result: Result, check: Check) -> Result:

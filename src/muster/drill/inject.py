@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.client import Client, MusterError
 from muster.client.blocking import complete
-from muster.client.exec_calls import ExecStream, open_exec
+from muster.client.exec_calls import ExecStream, exit_code, open_exec
 from muster.core.errors import Unavailable
 from muster.exec_frames import DATA, END, EOF, STDERR
 
@@ -45,6 +45,7 @@ def inject(client: Client, job: str, rank: int, /, lasts: float = 0.0, **asked: 
 def _facts(stream: ExecStream, lasts: float) -> dict[str, Any]:
     said = {DATA: b"", STDERR: b""}
     facts: dict[str, Any] | None = None
+    code: int | None = None
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         try:
@@ -62,9 +63,11 @@ def _facts(stream: ExecStream, lasts: float) -> dict[str, Any]:
             until = time.monotonic() + lasts + _AFTER
             if "refused" in facts:
                 raise NotInjected(str(facts["refused"]))
-        if any(frame.kind == END for frame in frames):
+        if ended := next((frame for frame in frames if frame.kind == END), None):
+            code = exit_code(ended) if facts is None else 0  # raises, with why, if the session ended before the command
             break
-    if facts is None:
-        told = said[STDERR].decode(errors="replace").strip()[-500:]
-        raise Unavailable(f"It said nothing in time. {told}".strip(), "Is there a Python in the job's PATH?")
-    return facts
+    if facts is not None:
+        return facts
+    what = f"It said nothing in {START_SECONDS:.0f} s." if code is None else f"It ended with exit code {code}."
+    told = said[STDERR].decode(errors="replace").strip()[-500:]
+    raise Unavailable(f"{what} {told}".strip(), "Is there a Python in the job's PATH?")

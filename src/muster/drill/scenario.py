@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from muster.client import Client
@@ -19,6 +20,9 @@ ENDS: Final = ("worker.ended", "attempt.ended")  # a launcher or the engine says
 
 class OwnServer(Protocol):
     """A server that was started for the drill, and may be broken by it."""
+
+    @property
+    def home(self) -> Path: ...
 
     def kill(self) -> None:
         """As a crash would."""

@@ -34,11 +34,15 @@ from muster.runtime.phases import phase
 
 ALONE: Final = "checkpoints"  # the folder outside Muster, in the working directory
 KEEP_ALONE: Final = 3
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, over quota, beyond a limit of the file's size
+# The same in words: of the system, of torch.save (two versions) and of NumPy, which don't give the number.
+_TORCH_SAVE: Final = r"inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing)"
+_FULL_WORDS: Final = re.compile("|".join([*map(os.strerror, _FULL), _TORCH_SAVE, r"\d+ requested and \d+ written"]))
 _SAVING: Final = re.compile(r"\.saving-(\d+)-.*")
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be saved because the disk is full; earlier ones are intact."""
+    """A checkpoint could not be saved because the disk, a quota or a file is full; earlier ones are intact."""
 
 
 def checkpoint_dir() -> Path | None:
@@ -163,11 +167,25 @@ def saving(parent: Path, step: int) -> Iterator[Path]:
         free = free_space(parent)
         shutil.rmtree(folder, ignore_errors=True)
         text = f"the checkpoint of step {step} was not saved ({free}); those before it in {parent} are intact"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if full := disk_full(error):
             hint = "Free some space, or keep fewer checkpoints."
-            raise CheckpointError(error.errno, f"{error.strerror}: {text}. {hint}", error.filename) from error
+            what, file = (error.strerror, error.filename) if isinstance(error, OSError) else (None, None)
+            raise CheckpointError(full, f"{what or error}: {text}. {hint}", file) from error
         error.add_note(f"muster: {text}.")
         raise
+
+
+def disk_full(error: BaseException) -> int | None:
+    """The error number, if a write failed for want of room; also behind another error that was raised because of it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        number = seen.errno if isinstance(seen, OSError) else None
+        if number in _FULL:
+            return number
+        if number is None and _FULL_WORDS.search(str(seen)):
+            return errno.ENOSPC
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+    return None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Recognises in a program's last output that an accelerator had no memory left: what was asked for, and what was free.
 
 The texts are PyTorch's: `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...`. Old versions raise a
-RuntimeError, and list the figures in brackets.
+RuntimeError, and list the figures in brackets. A context, cuBLAS, cuDNN and Triton say it in words of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 # error that it caught does not begin with the name of an exception.
 _RAISED: Final = re.compile(
     r"^(?:\[rank\d+\]: ?)?(?:[\w.]*OutOfMemoryError|[\w.]*AcceleratorError|RuntimeError): "
-    r"(?P<told>(?:CUDA|HIP|XPU|MPS|NPU)\b.*\bout of memory\b.*)$",
+    r"(?P<told>(?:CUDA|HIP|XPU|MPS|NPU|cuDNN|Triton Error)\b.*(?:\bout of memory\b|STATUS_ALLOC_FAILED\b).*)$",
     re.MULTILINE,
 )
 _SIZE: Final = r"(\d[\d.]* (?:bytes|[KMGT]i?B))"

@@ -60,6 +60,7 @@ class Execs:
                     command, stdin=told, stdout=subprocess.DEVNULL, pass_fds=namespaces, start_new_session=True, cwd="/"
                 )
         except OSError as error:
+            del self._seen[ident]  # the server tells of it again, until it gives up
             processes.log_line(f"exec session {ident} could not be started: {error}")
 
     def sweep(self) -> None:

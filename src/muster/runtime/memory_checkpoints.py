@@ -56,12 +56,12 @@ def checkpoint_in_memory(step: SupportsIndex, save: Callable[[Path], object]) ->
     return True
 
 
-def has_room(size: int) -> bool:
-    """Whether a checkpoint of this many bytes, which is in memory already, may stay there."""
+def has_room(size: int, more: int = 0) -> bool:
+    """Whether a checkpoint of this many bytes may stay in memory, and `more` bytes be taken for it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
         whole, free = found["MemTotal"], found["MemAvailable"]
     except (OSError, ValueError, KeyError, IndexError):
         return False
-    return size <= whole // LARGEST_PART and free >= max(LEFT_LEAST, whole // LEFT_PART)
+    return size <= whole // LARGEST_PART and free - more >= max(LEFT_LEAST, whole // LEFT_PART)

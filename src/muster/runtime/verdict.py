@@ -58,7 +58,11 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 # A shell exits with 128 + N when its command was ended by signal N.
 _SHELL_SIGNALS: Final = {128 + number for number in (4, 6, 7, 8, 9, 11, 15)}
 # The last line of a traceback, or what `python -m muster.train` prints in its place.
-_NO_CHECKPOINT: Final = re.compile(r"^(?:muster: (?:rank \d+: )?|muster\.[\w.]+\.)NoGoodCheckpoint: (.*)$", re.M)
+_NO_CHECKPOINT: Final = re.compile(
+    r"^(?:\[rank\d+\]: )?(?:muster: (?:rank \d+: )?|muster\.[\w.]+\.)NoGoodCheckpoint: (.*)$", re.MULTILINE
+)
+# The line of an exception: the first after the frames that is not indented. torch.distributed marks lines with a rank.
+_EXCEPTION: Final = re.compile(r"^(?:\[rank\d+\]: )?[^\W\d][\w.<>]*(?::.*)?$", re.MULTILINE)
 _SHELL_LINE: Final = re.compile(r"^(?:\S*/)?(?:ba|da)?sh: .*$", re.MULTILINE)
 
 
@@ -97,11 +101,18 @@ def excerpt(tail: str) -> str:
     found = tail.rfind(TRACEBACK)
     if found < 0:
         return "\n".join(tail.rstrip().splitlines()[-DETAIL_LINES:])[-DETAIL_BYTES:]
-    # The end of a long traceback says what went wrong; its first line marks it as a traceback.
     text = tail[found:].rstrip()
     if len(text) <= DETAIL_BYTES:
         return text
-    return f"{TRACEBACK}\n  ...\n{text[-(DETAIL_BYTES - len(TRACEBACK) - 10) :]}"
+    # Of a long one, the innermost frames, the exception and the beginning of its message say what went wrong.
+    raised = _EXCEPTION.search(text, len(TRACEBACK))
+    frames, message = (text[: raised.start()], text[raised.start() :]) if raised else (text, "")
+    if len(message) > DETAIL_BYTES // 2:
+        message = f"{message[: DETAIL_BYTES // 2]}\n..."
+    room = DETAIL_BYTES - len(message) - len(TRACEBACK) - 10
+    if len(frames) > room:
+        frames = f"{TRACEBACK}\n  ...\n" + frames[-room:].partition("\n")[2]
+    return frames + message
 
 
 def signal_name(number: int) -> str:

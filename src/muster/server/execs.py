@@ -20,7 +20,8 @@ from muster.exec_frames import CHUNK, Ended, encode_end
 from muster.server.limits import Limits
 
 ROOM: Final = 1 << 20  # bytes that are held in each direction
-CLAIM: Final = 60.0  # seconds in which the worker must begin; it hears of a session with its next report
+UNHEARD: Final = 10.0  # seconds in which the worker must report, which it does every two: it hears of a session then
+CLAIM: Final = 60.0  # seconds in which it must begin
 SILENT: Final = 45.0  # seconds without a request of one side, which asks every few seconds
 GONE: Final = 5.0  # seconds after a connection was cut while a request waited
 KEPT: Final = 60.0  # seconds for which the end of a session can be asked for
@@ -118,6 +119,7 @@ class Exec:
     request: dict[str, Any]  # what the worker is told
     client: Side
     host: Side | None = None  # None until the worker has begun
+    told: bool = False  # the worker has heard of it
     input: Pipe = field(default_factory=Pipe)
     output: Pipe = field(default_factory=Pipe)
     began: float = field(default_factory=time.monotonic)
@@ -159,8 +161,11 @@ class Execs:
             self._watch = asyncio.get_running_loop().create_task(self._look())
 
     def waiting(self, job: str, attempt: int, worker: int) -> tuple[str, ...]:
-        """Sessions that the worker has not begun."""
-        return tuple(self._waiting.get((job, attempt, worker), ()))
+        """Sessions that the worker has not begun; it is told of them."""
+        found = tuple(self._waiting.get((job, attempt, worker), ()))
+        for ident in found:
+            self._all[ident].told = True
+        return found
 
     def of_user(self, ident: str, job: str, user: str) -> Exec:
         one = self._all.get(ident)
@@ -248,8 +253,10 @@ class Execs:
             return f"Worker {one.worker} of attempt {one.attempt} of {one.job} ended."
         if one.client.lost(now):
             return "The client went away."
+        who = f"Worker {one.worker} of {one.job}"
+        if one.host is None and not one.told and now - one.began > UNHEARD:
+            return f"{who} did not report for {UNHEARD:.0f} s: its launcher is gone, frozen or cut off. Try again."
         if one.host is None and now - one.began > CLAIM:
-            who = f"Worker {one.worker} of {one.job}"
             return f"{who} did not answer in {CLAIM:.0f} s; its launcher may be frozen, or of an older release."
         if one.host is not None and one.host.lost(now):
             return f"The connection to worker {one.worker} of {one.job} was lost."

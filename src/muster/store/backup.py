@@ -28,7 +28,7 @@ MANIFEST: Final = "manifest.json"
 VERSION: Final = 1
 _PAGES: Final = 2_000  # database pages copied between two progress reports: 8 MB
 _BLOCK: Final = 1 << 20
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Progress = Callable[[str, int, int], None]  # what is copied or checked, bytes done, bytes in all
 

@@ -19,6 +19,10 @@ from sqlalchemy.exc import (
 from muster.core.errors import Conflict, MusterError, Unavailable
 
 _FULL: Final = ("Its disk is full; nothing was written.", "Free some space there: writing goes on by itself.")
+_UNWRITTEN: Final = (
+    "A write failed: its disk is over a quota or a limit of the file's size, or broken; nothing was written.",
+    "Make room for the file, or check the disk: writing goes on by itself.",
+)
 _AWAY: Final = (
     "It can't be reached.",
     "Check that it runs and that the network is up: Muster connects again by itself.",
@@ -39,6 +43,7 @@ _SQLITE: Final = {
     sqlite3.SQLITE_LOCKED: _BUSY,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: _AWAY,
+    sqlite3.SQLITE_IOERR_WRITE: _UNWRITTEN,
     sqlite3.SQLITE_IOERR: _BROKEN,
     sqlite3.SQLITE_CORRUPT: _BROKEN,
     sqlite3.SQLITE_NOTADB: _BROKEN,
@@ -71,8 +76,9 @@ def translated(where: str, driver: type[Exception]) -> Iterator[None]:
 def translate(error: Exception, where: str) -> MusterError:
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class of an extended code
-        taken, known = code == sqlite3.SQLITE_CONSTRAINT, _SQLITE.get(code)
+        extended = getattr(cause, "sqlite_errorcode", 0)
+        code = extended & 0xFF  # the low byte is the class of an extended code
+        taken, known = code == sqlite3.SQLITE_CONSTRAINT, _SQLITE.get(extended) or _SQLITE.get(code)
     else:
         state = getattr(cause, "sqlstate", None) or ""
         lost = not isinstance(cause, SQLAlchemyError) and not state  # the driver sets none for a server that is gone

@@ -20,7 +20,7 @@ BLOCK: Final = 1 << 20  # bytes read or written at a time
 SMALL: Final = 256 << 10  # bytes up to which a blob is staged in memory
 _STAGES: Final = "incoming"
 _LANES: Final = 8
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 

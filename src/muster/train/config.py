@@ -79,12 +79,18 @@ class Every:
         raise ValueError(f"{raw!r} is no interval.")
 
 
+def _memory(raw: Any) -> Every | None:
+    """Parses what `Every.parse` does, and off."""
+    return None if raw in (False, "off") else Every() if raw is True else Every.parse(raw)
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """The section `checkpoint`."""
 
     where: str | None = None  # a folder, s3://bucket/prefix, gs://..., az://...; the job's folder, or ./checkpoints
     every: Every | None = parsed(None, Every.parse, "steps (50), a duration (10m) or auto")  # the job's, or auto
+    memory: Every | None = parsed(Every(), _memory, "auto, off, steps (1) or a duration (30s)")  # the last step, in RAM
     keep: int | None = bounded(None, low=1)  # number of newest ones; default: the job's, or 3
     keep_every: int = bounded(0, low=0)  # checkpoints at multiples of this step are kept forever
     at_end: bool = True  # save after the last step

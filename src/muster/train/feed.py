@@ -47,15 +47,16 @@ class Feed:
     def __post_init__(self) -> None:
         self._agreement = Agreement(self.gang.talk)
 
-    def ask(self, position: int, save: bool = False) -> None:
-        """Starts to load the step at this position of the data. `save`: this rank requests a save before it."""
+    def ask(self, position: int, save: bool = False, keep: bool = False) -> None:
+        """Starts to load the step at this position of the data. `save`, `keep`: this rank requests a save before it, on
+        disk or in memory."""
         batches = self.loader.at(position)
         self._micros = [micro(self.task, batch.arrays, self.mesh.device) for batch in batches]
         items, hashed = sum(self.task.items(batch.arrays) for batch in batches), sum(batch.hash for batch in batches)
         if self.mesh.place["tp"] or self.mesh.place["pp"]:
             items = hashed = 0  # tensor and pipeline peers read the same samples, which count once
         asked = self.requests.look()
-        flags = (asked.stop, asked.term, asked.spot, asked.save or save, asked.profile)
+        flags = (asked.stop, asked.term, asked.spot, asked.save or save, asked.profile, keep)
         self._agreement.start([items, signed(hashed), *(int(bool(flag)) for flag in flags)])
 
     def take(self) -> StepInput:

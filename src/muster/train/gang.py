@@ -1,7 +1,7 @@
 """The processes of a run: joining them, collecting requests to any of them, and one small all-reduce per step.
 
 Requests reach ranks at different times, but all ranks must stop or save after the same step. So each step has one
-all-reduce of 56 bytes over the host's network: the number of items, the sum of the sample hashes, and the requests. It
+all-reduce of 64 bytes over the host's network: the number of items, the sum of the sample hashes, and the requests. It
 is started while the device still runs the step before, so training doesn't wait for it.
 """
 
@@ -100,6 +100,7 @@ class PendingRequests:
     spot: int = 0  # by a spot notice
     save: int = 0
     profile: int = 0
+    keep: int = 0  # in memory
 
     def leaving(self) -> str | None:
         """The reason to stop the run; None if there is none."""

@@ -68,7 +68,8 @@ def steps(run: Session) -> Result:
         last = run.step >= config.steps
         stopped = None if last else turn.asked.leaving()
         save, look = turn.asked.save or run.due(), not stopped and _evaluation_due(run)
-        if not settle(run, leave=0 if stopped or last or save or look else 1):
+        keep = bool(turn.asked.keep) and not save
+        if not settle(run, leave=0 if stopped or last or save or keep or look else 1):
             run.feed.ask(run.position)  # rolled back to a checkpoint
             continue
         if look:
@@ -78,10 +79,14 @@ def steps(run: Session) -> Result:
         if save:
             run.save()
             run.watch.mark("save")
+        elif keep:
+            run.memory.save(run.snapshot())
+            run.watch.mark("save")
         run.tracer.before(run.step + 1, bool(turn.asked.profile))
         one_step(run, turn)
         _compare_replicas(run)
-        run.feed.ask(run.position, save=run.gang.leads and run.cadence.due_now())
+        leads = run.gang.leads
+        run.feed.ask(run.position, leads and run.cadence.due_now(), leads and run.memory.due(run.step, run.state_bytes))
         run.tracer.after(run.step)
         watch_saves(run)
     return _finish(run, stopped, evaluated)
@@ -186,6 +191,8 @@ def _finish(run: Session, stopped: str | None, evaluated: dict[str, float]) -> R
         saving = run.saver.wait()
     if saving is not None and saving.error is not None:
         raise saving.error
+    if run.saved == run.step:
+        run.memory.drop()
     if run.gang.leads and stopped:
         spare = f", {deadline - time.time():.1f} s before the deadline" if deadline else ""
         noted(f"{stopped}: saved step {run.step} in {time.time() - began:.1f} s{spare}; leaving")

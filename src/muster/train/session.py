@@ -25,6 +25,7 @@ from muster.train.errors import CheckpointMismatch
 from muster.train.feed import Feed, StepInput, described
 from muster.train.gang import Gang, Requests
 from muster.train.guards import Guard
+from muster.train.memory import MemorySaves
 from muster.train.mesh import Mesh, make_mesh
 from muster.train.optim import adamw
 from muster.train.parallel import Prepared, parallelize, state_dicts
@@ -52,6 +53,7 @@ class Session:
     saver: Saver
     requests: Requests
     cadence: Cadence
+    memory: MemorySaves
     tracer: Tracer
     watch: Stopwatch
     readings: Readings
@@ -100,13 +102,15 @@ class Session:
     def resume(self) -> Found | None:
         """Resumes from the newest valid checkpoint, if there is one; the same on every rank."""
         with runtime.phase("load"):
-            found, self.found = self.found or self.saver.newest(), None
+            found, self.found = self.found or self.saver.newest(memory=self.memory.saver), None
+            self.memory.begin(found)
             if found is None:
                 return None
             self._check_order(found)
             restored = restore(found, self.snapshot())
         shared = restored.shared
-        self.step = self.began = self.saved = restored.step
+        self.step = self.began = restored.step
+        self.saved = restored.step if self.saver.holds(found) else -1
         self.position, self.ledger = int(shared["position"]), int(shared["ledger"])
         self.jumps = [(int(step), int(position)) for step, position in shared["jumps"]]
         self.guard.load(shared["guard"])
@@ -119,8 +123,10 @@ class Session:
         return found
 
     def roll_back(self, bad: int) -> Found | None:
-        """Rolls back to the newest checkpoint and skips the data up to `bad`. None if there is no checkpoint."""
+        """Rolls back to the newest checkpoint and skips the data up to `bad`. None if there is no checkpoint. Those in
+        memory don't count: they are too near to what went wrong."""
         self.saver.wait()
+        self.memory.drop()
         self.readings.drop()
         found = self.resume()
         if found is not None:
@@ -147,6 +153,10 @@ class Session:
         }
         return Snapshot(model, optim, {"rng": rng_state()}, shared)
 
+    def state_bytes(self) -> int:
+        """About the size of a checkpoint. A rank knows the tensors of its own pipeline stage."""
+        return self.mesh.size("pp") * sum(each.numel() * each.element_size() for _, each in self.snapshot().tensors())
+
     def _check_order(self, found: Found) -> None:
         """Checks that the data is unchanged: otherwise the ledger would be meaningless."""
         before, now = found.shared["order"], described(self.plan.order)
@@ -168,9 +178,10 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
     place, folder = where(config), run_folder(config)
     keep = config.checkpoint.keep or int(os.environ.get(wire.CHECKPOINT_KEEP, KEEP))
     saver = Saver(place, keep, config.checkpoint.keep_every, tolerate=config.checkpoint.tolerate)
-    with saver, Requests(folder, config.checkpoint.grace) as requests, _loader(plan, mesh) as loader:
+    memory = MemorySaves(saver, config.checkpoint.memory, place, gang.device.type == "cpu")
+    with saver, memory, Requests(folder, config.checkpoint.grace) as requests, _loader(plan, mesh) as loader:
         with runtime.phase("load"):
-            found = saver.newest()
+            found = saver.newest(memory=memory.saver)
         prepared = _prepared(plan, mesh, found is not None)
         seed_rank(config.seed, mesh.data_rank, 0)
         tracer = Tracer(config.profile, folder, gang.device, gang.rank)
@@ -185,6 +196,7 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
             saver=saver,
             requests=requests,
             cadence=cadence(config.checkpoint, gang.world),
+            memory=memory,
             tracer=tracer,
             watch=_stopwatch(prepared, gang),
             readings=Readings(gang.device),

@@ -27,7 +27,8 @@ from muster.train.checkpoint.interval import Choice, choose, failures_per_second
 from muster.train.checkpoint.load import Found, newest
 from muster.train.checkpoint.restore import Restored, restore
 from muster.train.checkpoint.rng import rng_state, set_rng_state
-from muster.train.checkpoint.saver import Saver, Saving
+from muster.train.checkpoint.saver import Saver
+from muster.train.checkpoint.saving import Saving
 from muster.train.checkpoint.snapshot import Snapshot
 
 __all__ = [

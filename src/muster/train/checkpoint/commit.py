@@ -38,6 +38,7 @@ class Draft:
     extra: bytes
     ready: Callable[[], None]  # returns when the stage contains the snapshot
     values: dict[str, Any]  # plain values of the state of model and optimizer
+    follows: Callable[[], int] | None = None  # the serial before this one's; default: of the newest in the store
 
     def failure(self, error: BaseException, where: str = "", room: str = "") -> str:
         left = f" ({room})" if room else ""
@@ -45,8 +46,10 @@ class Draft:
         return f"the checkpoint of step {self.step} was not saved: {error}{left}{intact}."
 
 
-def write(draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: tuple[int, int]) -> tuple[str, int]:
-    """Returns the checkpoint's location and its size in bytes. All ranks call it together; if one fails, all raise."""
+def write(
+    draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: tuple[int, int]
+) -> tuple[str, int, int]:
+    """Returns the checkpoint's location, size and serial. All ranks call it together; if one fails, all raise."""
     begun: list[str] = []
 
     def begin() -> str:
@@ -58,7 +61,7 @@ def write(draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: 
         files = gang.gather(lambda: (_write_files(draft, store, folder, gang.rank), draft.values))
         written = [file for each, _ in files for file in each]
         values = {key: value for _, each in files for key, value in each.items()}
-        final, total = gang.lead(lambda: _commit(draft, store, hold, folder, written, values))
+        final, total, serial = gang.lead(lambda: _commit(draft, store, hold, folder, written, values))
     except BaseException as error:
         room = store.room()
         for each in begun:
@@ -70,7 +73,12 @@ def write(draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: 
     if gang.rank == 0:
         with suppress(CheckpointError, OSError):  # committed; old ones are removed after the next save
             prune(store, *keep)
-    return f"{store.where}/{final}", total
+    return f"{store.where}/{final}", total, serial
+
+
+def newest_serial(store: Store) -> int:
+    """Serials count the commits of a run; 0 for none."""
+    return max((each.manifest.serial for each in store.committed() if each.manifest), default=0)
 
 
 def prune(store: Store, keep: int, keep_every: int) -> None:
@@ -94,17 +102,17 @@ def _write_files(draft: Draft, store: Store, folder: str, rank: int) -> list[Fil
 
 def _commit(
     draft: Draft, store: Store, hold: Hold | None, folder: str, written: list[File], values: dict[str, Any]
-) -> tuple[str, int]:
+) -> tuple[str, int, int]:
     assert draft.plan.index is not None
     common = plain.dump({"shared": plain.load(draft.shared), "values": values}, "Snapshot.shared")
     files = [*written, _put(store, folder, INDEX, memoryview(draft.plan.index))]
     files.append(_put(store, folder, SHARED, memoryview(common)))
-    serial = 1 + max((each.manifest.serial for each in store.committed() if each.manifest), default=0)
+    serial = 1 + (draft.follows() if draft.follows is not None else newest_serial(store))
     sizes = {name: (size, crc) for name, size, crc in sorted(files)}
     found = Manifest(draft.step, serial, time.time(), sizes, rank_info.attempt())
     if hold is not None:
         hold.check()
-    return store.commit(folder, draft.step, manifest.encode(found)), found.total
+    return store.commit(folder, draft.step, manifest.encode(found)), found.total, serial
 
 
 def _put(store: Store, folder: str, name: str, data: memoryview) -> File:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,13 +9,13 @@ from typing import Any, Final, TypeVar, cast
 
 import torch.distributed as dist
 
+from muster.runtime.checkpoints import disk_full
 from muster.train.errors import CheckpointError, CheckpointFull
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 PATIENCE: Final = timedelta(hours=2)  # a dead rank is detected at once; this limits the slowest rank's write
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _attempt(make: Callable[[], T], rank: int) -> T | Failure:
     except CheckpointError as error:
         return Failure(rank, str(error), type(error))
     except OSError as error:
-        return Failure(rank, str(error), CheckpointFull if error.errno in FULL else CheckpointError)
+        return Failure(rank, str(error), CheckpointFull if disk_full(error) else CheckpointError)
     except Exception as error:
         return Failure(rank, f"{type(error).__name__}: {error}", CheckpointError)
 

@@ -78,15 +78,24 @@ def open_store(where: str | Path) -> Store:
     return open_bucket(str(where)) if "://" in str(where) else Local(Path(where).absolute())
 
 
-def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
-    search = search_in(store)
-    for candidate in gang.lead(lambda: _with_manifest(search.wait_for(lambda: _counting(store)), search)):
+def find(store: Store, gang: SaveGroup, checksums: bool = True, memory: Store | None = None) -> Found | None:
+    """The newest valid checkpoint of a store, or of the store and the one in memory beside it."""
+    search, disk = search_in(store), store
+
+    def look() -> list[tuple[bool, Committed]]:
+        found = [(False, each) for each in _with_manifest(search.wait_for(lambda: _counting(disk)), search, disk)]
+        if memory is not None:
+            found += [(True, each) for each in _with_manifest(_counting(memory), search, memory)]
+        return sorted(found, key=_order, reverse=True)
+
+    for kept, candidate in gang.lead(look):
         assert candidate.manifest is not None
+        store = memory if kept and memory is not None else disk
         path = f"{store.where}/{candidate.folder}"
-        what = gang.lead(lambda each=candidate: wrong_sizes(store, each))  # type: ignore[misc]
+        what = gang.lead(lambda at=store, each=candidate: wrong_sizes(at, each))  # type: ignore[misc]
         if what is None and checksums:
             mine = _share(candidate.manifest, gang)
-            found = gang.gather(lambda each=candidate, names=mine: _wrong_bytes(store, each, names))  # type: ignore[misc]
+            found = gang.gather(lambda at=store, each=candidate, names=mine: _wrong_bytes(at, each, names))  # type: ignore[misc]
             what = next((each for each in found if each), None)
         if what is None:
             if gang.rank == 0:
@@ -126,12 +135,19 @@ def _counting(store: Store) -> list[Committed]:
     return [each for each in store.committed() if each.manifest is None or counts(each.manifest)]
 
 
-def _with_manifest(found: Sequence[Committed], search: Search) -> list[Committed]:
+def _order(found: tuple[bool, Committed]) -> tuple[int, int, bool]:
+    """The sort key: by commit. One in memory has the serial of the next on disk, so the step decides between them."""
+    kept, committed = found
+    assert committed.manifest is not None
+    return committed.manifest.serial, committed.manifest.step, not kept
+
+
+def _with_manifest(found: Sequence[Committed], search: Search, store: Store) -> list[Committed]:
     """Checkpoints with a manifest. The others are only logged."""
     for each in found:
         search.saw(each.folder)
         if each.manifest is None:
-            search.skip(f"{search.where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
+            search.skip(f"{store.where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
     return [each for each in found if each.manifest is not None]
 
 

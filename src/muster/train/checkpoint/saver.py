@@ -9,48 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from muster.runtime import rank_info, reporter
 from muster.train.checkpoint import load, plain
-from muster.train.checkpoint.commit import Draft, write
+from muster.train.checkpoint.commit import Draft, newest_serial
 from muster.train.checkpoint.gang import SaveGroup, own_gang
 from muster.train.checkpoint.load import Found, open_store
 from muster.train.checkpoint.owner import Hold
 from muster.train.checkpoint.plan import Plan, Signature, make_plan, signature
+from muster.train.checkpoint.saving import Saving, Work
 from muster.train.checkpoint.snapshot import Snapshot
 from muster.train.checkpoint.stage import Stage
-from muster.train.checkpoint.store import Store
+from muster.train.checkpoint.store import Local, Store
 from muster.train.errors import CheckpointError
-
-FORMAT: Final = "muster.train"
-LOAD: Final = (
-    "`muster.train.checkpoint.restore(newest(FOLDER), snapshot)` on any number of ranks and any layout, or "
-    "`muster.train.checkpoint.export(newest(FOLDER), 'model.safetensors')` for one file"
-)
-
-
-@dataclass(slots=True)
-class Saving:
-    """One save: in progress, committed (`path` is set) or failed (`error` is set)."""
-
-    step: int
-    stall_seconds: float = 0.0  # how long `save` blocked its caller, then how long the copy blocked the device
-    seconds: float = 0.0  # from the call until it was committed
-    bytes: int = 0  # of the whole checkpoint
-    path: str | None = None
-    error: CheckpointError | None = None
-    _end: threading.Event = field(default_factory=threading.Event, repr=False)
-
-    @property
-    def done(self) -> bool:
-        return self._end.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """True once it is committed (`path`) or has failed (`error`); False on timeout."""
-        return self._end.wait(timeout)
 
 
 @dataclass
@@ -65,6 +38,8 @@ class Saver:
     keep_every: int = 0  # checkpoints at multiples of this step are kept forever; 0: none
     busy: Literal["wait", "skip"] = "wait"  # what `save` does while another save is in progress
     tolerate: int = 0  # consecutive failed saves that are only logged; one more raises
+    reports: bool = True  # tells the platform of each save
+    _beside: Saver | None = field(default=None, repr=False)  # another one with the same groups
     _store: Store | None = field(default=None, repr=False)
     _hold: Hold | None = field(default=None, repr=False)
     _control: SaveGroup = field(default_factory=SaveGroup, repr=False)  # for the caller's thread
@@ -74,12 +49,14 @@ class Saver:
     _last: Saving | None = field(default=None, repr=False)
     _judged: bool = field(default=True, repr=False)  # whether the result of the last save was checked
     _failed: int = field(default=0, repr=False)  # consecutive failed saves
+    _serial: int | None = field(default=None, repr=False)  # of the newest checkpoint
 
     def open(self) -> Saver:
         """Takes the store and removes what dead processes left. Raises CheckpointHeld, with the holder."""
         if self.keep < 1 or self.keep_every < 0:
             raise ValueError(f"Saver: keep {self.keep}, keep_every {self.keep_every}; expected 1 or more, 0 or more.")
-        self._control, self._writer = own_gang(), own_gang()
+        if self._beside is None:
+            self._control, self._writer = own_gang(), own_gang()
         store = self._control.together(lambda: open_store(self.where))
         hold = store.hold() if self._control.rank == 0 else None
 
@@ -98,9 +75,46 @@ class Saver:
         self._store, self._hold = store, hold
         return self
 
-    def newest(self, *, checksums: bool = True) -> Found | None:
+    def beside(self, make: Callable[[], Path | None]) -> Saver | None:
+        """Opens a saver for the machine's memory, in a folder that rank 0 makes; None if it makes none.
+
+        It has the process groups of this one, which must be open, and its image where that fits, so only one of the two
+        writes at a time. It keeps one checkpoint, whose serial is that of the next one on disk.
+        """
+        folder = self._control.lead(make)
+        if folder is None:
+            return None
+        stage = self._stage if isinstance(self._store, Local) else Stage()
+        other = Saver(folder, keep=1, reports=False, _beside=self, _stage=stage)
+        other._control, other._writer = self._control, self._writer
+        self._beside = other.open()
+        return other
+
+    def newest(self, *, checksums: bool = True, memory: Saver | None = None) -> Found | None:
         """The newest valid checkpoint of the store, or None. Damaged ones are logged and skipped."""
-        return load.find(self._opened(), self._control, checksums)
+        kept = memory._opened() if memory is not None else None
+        return load.find(self._opened(), self._control, checksums, kept)
+
+    def holds(self, found: Found) -> bool:
+        """Whether it is a checkpoint of this store."""
+        return found.store is self._store
+
+    def serial(self) -> int:
+        """The serial of the newest checkpoint of the store. For rank 0."""
+        if self._last is not None and self._last.done and self._last.serial:
+            self._serial = self._last.serial
+        if self._serial is None:
+            self._serial = newest_serial(self._opened())
+        return self._serial
+
+    def clear(self, keep: Found | None = None) -> None:
+        """Removes all checkpoints, or all but one, once this rank has no save in progress. Makes no communication."""
+        if self._last is not None:
+            self._last.wait()
+        store = self._opened()
+        for each in store.committed() if self._control.rank == 0 else ():
+            if keep is None or (keep.store, keep.folder) != (store, each.folder):
+                store.delete(each.folder)
 
     def save(self, snapshot: Snapshot, wait: bool = False) -> Saving | None:
         """Copies the snapshot and writes it in the background; with `wait`, returns when it is committed.
@@ -117,13 +131,18 @@ class Saver:
         if self.busy == "skip" and not wait and any(running for _, running, _ in told):
             return None
         self._join()
+        if self._beside is not None and (other := self._beside.poll()) is not None:
+            other.wait()  # it has the image and the groups
         if self._plan is None or any(changed for _, _, changed in told):
             self._plan = mine.signature, make_plan(tensors, self._control, store.file_bytes)
         plan = self._plan[1]
-        draft = Draft(snapshot.step, plan, self._stage, mine.shared, mine.extra, self._copy(plan, tensors), mine.values)
+        follows = self._beside.serial if self._beside is not None and not self.reports else None
+        copied = self._copy(plan, tensors)
+        draft = Draft(snapshot.step, plan, self._stage, mine.shared, mine.extra, copied, mine.values, follows)
         saving = self._last = Saving(snapshot.step)
         self._judged = False
-        work = _Work(saving, draft, store, self._writer, self._hold, (self.keep, self.keep_every), started)
+        keep = (self.keep, self.keep_every)
+        work = Work(saving, draft, store, self._writer, self._hold, keep, started, self.reports)
         # Not a daemon: the interpreter's exit waits for a save in progress.
         saving.stall_seconds = time.monotonic() - started
         threading.Thread(target=work.run, name=f"muster-save-{saving.step}").start()
@@ -146,7 +165,8 @@ class Saver:
             self._join()
         finally:
             hold, self._hold, self._store = self._hold, None, None
-            self._stage.release()
+            if self.reports or self._beside is None or self._stage is not self._beside._stage:
+                self._stage.release()
             if hold is not None:
                 hold.release()
 
@@ -208,49 +228,6 @@ class _RankData:
     shared: bytes = b""
     extra: bytes = b""
     values: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The work of the background thread."""
-
-    saving: Saving
-    draft: Draft
-    store: Store
-    gang: SaveGroup
-    hold: Hold | None
-    keep: tuple[int, int]
-    started: float  # monotonic
-
-    def run(self) -> None:
-        saving = self.saving
-        try:
-            saving.path, saving.bytes = write(self.draft, self.store, self.gang, self.hold, self.keep)
-        except Exception as error:
-            saving.error = error if isinstance(error, CheckpointError) else CheckpointError(self.draft.failure(error))
-            saving.error.__cause__ = error if error is not saving.error else error.__cause__
-        saving.stall_seconds += self.draft.stage.device_seconds
-        saving.seconds = time.monotonic() - self.started
-        if self.gang.rank == 0:
-            self._report()
-        saving._end.set()
-
-    def _report(self) -> None:
-        saving = self.saving
-        if saving.error is not None:
-            rank_info.warn(str(saving.error))
-            reporter.note(str(saving.error))
-            return
-        reporter.document(
-            "checkpoint",
-            step=saving.step,
-            path=saving.path,
-            bytes=saving.bytes,
-            seconds=saving.seconds,
-            world=self.gang.world,
-            format=FORMAT,
-            load=LOAD,
-        )
 
 
 def _fail(error: Exception) -> None:
