@@ -396,7 +396,7 @@ ELASTIC = COUNT + textwrap.dedent("""
     pathlib.Path(f"up-{attempt}-{rank}-of-{size}").touch()
     for step in range(10**6):
         mine[rank].write_text("x" * step)
-        while not all(path.exists() and path.stat().st_size >= step for path in mine):
+        while not (runtime.should_stop() or all(path.exists() and path.stat().st_size >= step for path in mine)):
             time.sleep(0.2)
         runtime.report(step=step, loss=1.0)
         if rank == 0 and step % 10 == 9:
