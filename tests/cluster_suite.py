@@ -387,6 +387,25 @@ LOSES_FOLDER = textwrap.dedent("""
     from part.word import WORD
     print(WORD)
 """)
+# In lockstep over files, with a checkpoint every two seconds. Says for each attempt which ranks of how many are up.
+ELASTIC = COUNT + textwrap.dedent("""
+    import os, pathlib, sys, time
+    from muster import runtime
+    attempt, rank, size = os.environ["MUSTER_ATTEMPT"], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    mine = [pathlib.Path(f"step-{attempt}-{other}") for other in range(size)]
+    pathlib.Path(f"up-{attempt}-{rank}-of-{size}").touch()
+    for step in range(10**6):
+        mine[rank].write_text("x" * step)
+        while not (runtime.should_stop() or all(path.exists() and path.stat().st_size >= step for path in mine)):
+            time.sleep(0.2)
+        runtime.report(step=step, loss=1.0)
+        if rank == 0 and step % 10 == 9:
+            with runtime.checkpoint(step) as folder:
+                (folder / "state").write_text("x")
+        if pathlib.Path("go").exists() or runtime.should_stop():
+            sys.exit(0 if pathlib.Path("go").exists() else 1)
+        time.sleep(0.2)
+""")
 FAIL_ONCE = textwrap.dedent("""
     import os, sys, time
     if os.environ["MUSTER_ATTEMPT"] == "1":
@@ -402,6 +421,47 @@ def submit(rig: Rig, server: LiveServer, folder: Path, program: str, **spec: Any
     run = f"exec {shlex.quote(sys.executable)} program.py"
     made: str = server.submit(run, workdir=str(folder), pool=rig.pool, **spec)["id"]
     return made
+
+
+def elastic(rig: Rig, server: LiveServer, folder: Path, fewest: int, most: int, **spec: Any) -> str:
+    """An elastic gang on whole nodes, on a server where it may grow as soon as it has saved."""
+    with server.http() as http:
+        answer = http.put("/v1/rules", json={"text": "preemption: {restart_cost: 0s, grace: 10s}"})
+        assert answer.status_code == 200, answer.text
+    nodes = {"min": fewest, "max": most}
+    return submit(rig, server, folder, ELASTIC, num_nodes=nodes, resources=WHOLE, nproc=1, retry={"backoff": 0}, **spec)
+
+
+def whole_attempt(folder: Path, size: int, after: int = 0) -> int:
+    """The first attempt past `after` of which all ranks were up, `size` in number; waits for it."""
+
+    def found() -> int:
+        names = [path.name.split("-") for path in folder.glob(f"up-*-of-{size}")]
+        attempts = [int(name[1]) for name in names if int(name[1]) > after]
+        return next((one for one in sorted(attempts) if attempts.count(one) == size), 0)
+
+    return until(found, f"{size} ranks", patience=120)
+
+
+def loses_a_node_and_grows_back(rig: Rig, server: LiveServer, folder: Path, most: int) -> None:
+    """An elastic gang takes all nodes, goes on without one that is lost, and takes it again when it is back."""
+    job = elastic(rig, server, folder, 1, most)
+    first = whole_attempt(folder, most)
+    victim = until(lambda: len(nodes := server.job(job)["nodes"]) == most and nodes[1], "where they are")
+    rig.kill_node(victim)
+    try:
+        second = whole_attempt(folder, most - 1, after=first)
+        assert server.job(job)["attempt"] == second == first + 1, "it waited for nodes that the cluster does not have"
+    finally:
+        rig.restore()
+    third = whole_attempt(folder, most, after=second)
+    (folder / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    reasons = [one["reason"]["code"] for one in server.get(f"/v1/jobs/{job}/attempts")["attempts"]]
+    assert reasons[first - 1] in ("node_lost", "launcher_lost"), reasons
+    assert reasons[second - 1] == "resizing", reasons
+    starts = (folder / "starts").read_text().split()
+    assert [starts.count(str(one)) for one in (first, second, third)] == [most, most - 1, most]
 
 
 def hold(folder: Path, name: str = "up") -> str:

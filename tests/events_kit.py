@@ -37,7 +37,7 @@ EVENT_DOC: Final[dict[str, Any]] = {
     "expires_at": 90.0, "failed": 1, "what": "checksum", "holder": "a", "epoch": 2, "rows": {"notes": 3},
     "check": "clock", "nodes": ["n1"], "programs": ["language/ada/gpt"],
     "findings": [{"check": "disk", "status": "failed", "detail": "it is full", "seconds": 0.1}],
-    "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart",
+    "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart", "room": 2, "usable": 3,
 }  # fmt: skip
 
 

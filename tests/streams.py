@@ -302,7 +302,8 @@ def plan_is_sound(loop: SchedulerLoop, plan: Plan) -> None:
         job = state.jobs[leave.job]
         assert job.phase in ("starting", "running")
         assert job.attempt is not None
-        if leave.reason.code != "quota_reclaimed":
+        pending = leave.reason.code == "resizing" and state.pools[job.attempt.pool].delegated  # in the cluster's queue
+        if leave.reason.code != "quota_reclaimed" and not pending:
             assert job.attempt.running_at is not None
         if "for_job" in leave.reason.data:
             assert state.rules.queue(job.queue).preemptible

@@ -37,6 +37,24 @@ def test_a_worker_that_runs_hears_that_it_is_to_stop_and_how_long_it_has(rig: Ri
     assert ingest.accept(job, 1, batch(worker=0, ended=OK)).command is None
 
 
+def test_a_worker_hears_that_its_gang_is_broken(rig: Rig) -> None:
+    job, ingest = started(rig, num_nodes=2)
+    ingest.accept(job, 1, batch(worker=0))
+    ingest.accept(job, 1, batch(worker=1, ended=KILLED))
+    heard = ingest.accept(job, 1, batch(worker=0)).command
+    assert heard == Command(heard.id, "stop", "gang_member_died", 5.0)
+    rig.clock.time += 1.0
+    rig.stop(job, grace=5.0)
+    assert ingest.accept(job, 1, batch(worker=0)).command.id > heard.id, "a later order is not heard"
+
+
+def test_a_worker_whose_peer_has_done_its_work_hears_nothing(rig: Rig) -> None:
+    job, ingest = started(rig, num_nodes=2)
+    ingest.accept(job, 1, batch(worker=0))
+    ingest.accept(job, 1, batch(worker=1, ended=OK))
+    assert ingest.accept(job, 1, batch(worker=0)).command is None
+
+
 def test_a_later_order_has_a_later_number(rig: Rig) -> None:
     job, ingest = started(rig, retry={"backoff": 0})
     ids = []

@@ -42,6 +42,24 @@ def test_a_device_without_memory_fails_the_job_with_what_was_asked_and_the_ways_
     assert after_end(job, outcome, cause, 12.0).kind == "job.failed", "it would die of the same again"
 
 
+def test_who_was_told_to_leave_with_its_gang_is_never_the_cause() -> None:
+    """A node that is lost is found later than those that left because of it."""
+    left = WorkerExit("failed", "gang_member_died", "asked to stop", 5.0)
+    lost = WorkerExit("failed", "node_lost", "Slurm lost a node of the job", 9.0)
+    workers = [Worker(Seat(f"n{i}"), exit=end.to_dict()) for i, end in enumerate((left, lost, left))]
+    found = verdict(Attempt(1, 0.0, workers))
+    assert found is not None
+    assert (found[1].code, found[1].data["node"]) == ("node_lost", "n1")
+
+
+def test_a_gang_that_asks_for_fewer_nodes_before_it_ran_is_told_nothing_of_checkpoints() -> None:
+    job = Job("j1", 1, "default", "default", "ada", JobSpec(name="train", run="true"), 0.0)
+    job.attempt = Attempt(1, 10.0, [])
+    job.stop = StopOrder(reason("resizing", "asks for 2 of 3 nodes"), "queued", 0.0, at=30.0)
+    found = after_end(job, "stopped", job.stop.reason, 31.0).data.to_doc()["reason"]
+    assert (found["message"], found["data"]) == ("asks for 2 of 3 nodes", {"saved": False})
+
+
 def test_it_saved_when_it_was_asked() -> None:
     found = told(CheckpointMark(120, "step-120", 104.0, 1, attempt=3))
     assert found["message"] == "j2 goes first; it saved step 120 before it left"

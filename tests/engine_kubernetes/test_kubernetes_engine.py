@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster_suite import COUNT, HELD, hold, submit
+from cluster_suite import COUNT, HELD, WHOLE, elastic, hold, loses_a_node_and_grows_back, submit, whole_attempt
 from live import LiveServer, call_muster, stop_everything, until
 from rigs.kube_api import evict
 from rigs.kube_kueue import preempt_workload
@@ -257,3 +258,46 @@ def test_the_doctor_finds_it_well(rig: KubernetesRig, server: LiveServer) -> Non
     assert ("ok", "the API") in found
     assert ("ok", "rights") in found
     assert not [one for one in findings if one["status"] == "fail"], findings
+
+
+def test_an_elastic_gang_goes_on_without_a_lost_node_and_grows_back(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    loses_a_node_and_grows_back(rig, server, tmp_path, most=3)
+
+
+def test_half_a_gang_gives_its_nodes_back_and_starts_with_those_that_are_free(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    """A node is another's. The launcher of one of the others is frozen later on."""
+    other = server.submit(hold(tmp_path, "other"), workdir=str(tmp_path), pool=rig.pool, resources=WHOLE, nproc=1)["id"]
+    until(lambda: (tmp_path / "other-0").exists(), "the other")
+    job = elastic(rig, server, tmp_path, 2, 3, hang={"least": "4s"})
+    half = "2 of 3 workers are up"
+    waits = until(lambda: (why := server.job(job)["reason"]) and half in why["message"] and why, "half a gang")
+    assert "It asks for fewer nodes, 2 at least" in waits["hint"]
+    smaller = whole_attempt(tmp_path, 2)
+    assert len(rig.pods(job)) == 2
+    until(lambda: (server.job(job)["progress"] or {}).get("step", 0) > 20, "steps")
+    for process in frozen_with_its_launcher(tmp_path):
+        os.kill(process, signal.SIGSTOP)
+    again = whole_attempt(tmp_path, 2, after=smaller)
+    hung = server.get(f"/v1/jobs/{job}/attempts")["attempts"][smaller - 1]
+    assert (hung["reason"]["code"], hung["reason"]["data"]["kind"]) == ("hung", "launcher silent")
+    assert again == smaller + 1
+    (tmp_path / "go").touch()
+    assert [server.wait(one)["phase"] for one in (job, other)] == ["succeeded"] * 2
+
+
+def frozen_with_its_launcher(folder: Path) -> list[int]:
+    """A rank that works in this folder, and its launcher, by their ids outside of the pod."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            program = b"program.py" in (path / "cmdline").read_bytes()
+            if program and str((path / "cwd").readlink()).endswith(str(folder)):
+                parent = int((path / "status").read_text().partition("PPid:")[2].split()[0])
+                assert Path(f"/proc/{parent}/comm").read_text().strip() == "muster-launcher"
+                return [int(path.name), parent]
+        except OSError:
+            continue
+    raise AssertionError(f"no rank works in {folder}")

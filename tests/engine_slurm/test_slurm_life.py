@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster_suite import COUNT, HELD, submit
+from cluster_suite import COUNT, HELD, loses_a_node_and_grows_back, submit
 from live import LiveServer, until
 from rigs.slurm_rig import SlurmRig
 from slurm_kit import KEEPS, first_attempt, rows_of, slurm_server
@@ -205,3 +205,11 @@ def test_the_doctor_finds_all_of_it_well(server: LiveServer) -> None:
     assert {"controller", "pool low", "python on a node", "root on a node", "server from a node"} <= {
         one["name"] for one in findings
     }
+
+
+def test_an_elastic_gang_goes_on_without_a_lost_node_and_grows_back(
+    rig: SlurmRig, server: LiveServer, tmp_path: Path
+) -> None:
+    loses_a_node_and_grows_back(rig, server, tmp_path, most=4)
+    states = ("squeue", "-h", "-t", "pending,running", "-O", "State")
+    until(lambda: not rig.tool(*states).split(), "no Slurm job of another size to be left")

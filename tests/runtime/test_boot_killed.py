@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boot_kit import GangFixture, gang_fixture
+from boot_kit import SLURM, GangFixture, gang_fixture
 
 from ingest_kit import PATIENCE, wait_for
 from muster.runtime import processes
@@ -62,6 +63,26 @@ def test_a_killed_launcher_is_followed_by_one_that_tells_what_it_had_not(made: G
     assert boot.wait(PATIENCE) == 1
     assert made.server.attempt().exits[0] == ended
     assert made.server.log() == "".join(f"{n}\n" for n in range(1, 1001)) + "up\n"
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_frozen_launcher_is_continued_and_loses_nothing(made: GangFixture, told: bool) -> None:
+    """After a while by itself, and at once when it has to leave."""
+    run = f"from muster.runtime import boot, boot_supervise; boot_supervise.FROZEN = {600 if told else 0.5}"
+    made.gang("echo up; until test -e go; do sleep 0.1; done; echo went on")
+    python = (sys.executable, "-c", f"{run}; import sys; sys.exit(boot.main())")
+    boot = made.boot("slurm", python=python, **SLURM, SLURM_PROCID="0")
+    wait_for(lambda: "up\n" in made.server.log())
+    (launcher,) = [pid for pid in processes.descendants(boot.pid) if processes.stat(pid).parent == boot.pid]
+    os.kill(launcher, signal.SIGSTOP)
+    wait_for(lambda: processes.stat(launcher).state == "T")
+    if told:
+        boot.send_signal(signal.SIGTERM)
+        assert boot.wait(PATIENCE) == 1
+        return
+    (made.work / "go").touch()
+    assert boot.wait(PATIENCE) == 0
+    assert made.server.log() == "up\nwent on\n"
 
 
 def test_killed_while_it_carries_off_what_no_server_took(made: GangFixture) -> None:

@@ -22,6 +22,7 @@ from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
 from muster.control.node_health import clock_events, leaves, link_events
 from muster.control.observe import worker_ended, worker_placed, workers_running
+from muster.control.reconcile import GANG_GRACE
 from muster.control.restores import restore_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
 from muster.control.stack_orders import StackOrders
@@ -379,7 +380,8 @@ def _command(job: Job | None, number: int, now: float) -> Command | None:
         # The attempt was given up as lost, and its resources may be in use by another.
         return Command(_OVER, "kill", "node_lost")
     if job.stop is None:
-        return None
+        order = Command(int(job.attempt.planned_at * 1000), "stop", "gang_member_died", GANG_GRACE)
+        return order if job.attempt.broken else None
     left = max(0.0, job.stop.at + job.stop.grace - now)
     return Command(int(job.stop.at * 1000), "stop", job.stop.reason.code, left)
 

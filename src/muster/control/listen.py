@@ -26,6 +26,7 @@ class EnginePoller:
         self.changed = True  # the engine has reported that there is something new
         self.news: list[WorkerReport] = []  # reports that no commit has seen yet
         self.nodes: Sequence[NodeInfo] | None = None  # to compare with the state's nodes, if they were polled
+        self.last_nodes: Sequence[NodeInfo] = ()  # as last polled
         self._complete = False  # `news` is a full poll
         self._nodes_at: float | None = None
         self._polled_at: float | None = None
@@ -35,6 +36,7 @@ class EnginePoller:
         changed, self.changed = self.changed, False
         if self._nodes_due(now):
             self.nodes, self._nodes_at = self.engine.nodes(), now
+            self.last_nodes = self.nodes
         if self.incremental is not None:
             news = self.incremental.changes()
             if news is not None and not _due(self._polled_at, self.incremental.audit_every, now):

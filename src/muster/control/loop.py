@@ -27,6 +27,7 @@ from muster.control.hangs import Hangs
 from muster.control.listen import EnginePoller
 from muster.control.node_health import quarantines, returns
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
+from muster.control.room import room_events
 from muster.control.stragglers import Stragglers
 from muster.core.errors import EngineError, MusterError, Unavailable
 from muster.core.event import Event
@@ -207,6 +208,7 @@ class Controller:
         self._listener.ask(this.now, self._busy)
         steps = [
             partial(self._observe, this),
+            partial(self._observe_room, this),
             partial(self._verdicts, this),
             partial(self._settle, this),
             partial(self._plan, this),
@@ -229,6 +231,12 @@ class Controller:
                 self._launched.discard(key)
                 this.dirty.add(key[0])
         return self._entry(state, this, events)
+
+    def _observe_room(self, this: _Round, state: State) -> Entry:
+        elastic, changed = self._board.gangs.elastic, this.dirty if self._listener.nodes is None else None
+        if not elastic:
+            return _NOTHING
+        return self._entry(state, this, room_events(state, elastic, self._listener.last_nodes, changed, this.now))
 
     def _verdicts(self, this: _Round, state: State) -> Entry:
         events = overdue(state, this.now) if state.seatless else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -10,10 +11,11 @@ from muster.core.attempt_events import AttemptRunning, AttemptWaits, WorkerEnded
 from muster.core.entities.node import ENGINE, Node, NodeHealth, NodeJoined, NodeLeft
 from muster.core.entities.pool import PoolSet
 from muster.core.event import SYSTEM, Event
-from muster.core.job import Job
+from muster.core.job import Attempt, Job
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.engines.base import NodeInfo, PoolInfo, Wait, WorkerReport
+from muster.sched.elastic import START_WAIT
 from muster.wire import WorkerExit
 
 ESTIMATE_GRAIN = 60.0  # seconds by which an estimated start must move to be recorded
@@ -55,22 +57,29 @@ def _pool_events(
     state: State, nodes: Sequence[NodeInfo], engine: str, now: float, pools: Mapping[str, PoolInfo]
 ) -> list[Event]:
     """Pools that are new, belong to another engine, or whose engine went away or came back."""
-    found: dict[str, tuple[str, bool, int]] = {}  # engine, whether it chooses the machines, and how many it has then
+    # The engine, whether it chooses the machines, and then how many it has and how many of them are in service.
+    found: dict[str, tuple[str, bool, int, int | None]] = {}
     for name, info in pools.items():
         known = state.pools.get(name)
-        found[name] = (info.engine, *((known.delegated, known.machines) if known is not None else (False, 0)))
+        kept = (known.delegated, known.machines, known.usable) if known is not None else (False, 0, None)
+        found[name] = (info.engine, *kept)
+    broken = Counter[str]()
+    for node in nodes:
+        if node.role == "machine" and node.health != "healthy":
+            broken.update((node.pool, *node.also))
     listed = set[str]()
     for node in nodes:
         if node.role != "machine" or node.pool not in listed:
             listed.add(node.pool)
-            found[node.pool] = (node.engine or engine, node.role != "node", node.machines)
+            usable = max(node.machines - broken[node.pool], 0) if node.role == "slot" else None
+            found[node.pool] = (node.engine or engine, node.role != "node", node.machines, usable)
     events = []
-    for name, (owner, delegated, machines) in sorted(found.items()):
+    for name, (owner, delegated, machines, usable) in sorted(found.items()):
         known, away = state.pools.get(name), pools[name].away if name in pools else ""
-        there = (known.engine, known.delegated, known.machines, bool(known.away)) if known is not None else None
-        if there != (owner, delegated, machines, bool(away)):
-            pool = PoolSet(name, owner, delegated, away=away, machines=machines if delegated else 0)
-            events.append(Event(pool, now))
+        there = (known.engine, known.delegated, known.machines, known.usable, bool(known.away)) if known else None
+        if there != (owner, delegated, machines, usable, bool(away)):
+            count = machines if delegated else 0
+            events.append(Event(PoolSet(name, owner, delegated, away=away, machines=count, usable=usable), now))
     return events
 
 
@@ -156,15 +165,26 @@ def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
         job = state.jobs.get(wait.job)
         if job is None or job.phase != "starting" or job.attempt is None or job.attempt.number != wait.attempt:
             continue
-        found = reason("engine_queue", wait.message, wait.hint, engine_reason=wait.code, starts_at=wait.starts_at)
+        hint = wait.hint or _fewer(job, job.attempt)
+        found = reason("engine_queue", wait.message, hint, engine_reason=wait.code, starts_at=wait.starts_at)
         if not _same_wait(job.reason, found):
             events.append(Event(AttemptWaits(found), now, SYSTEM, job.project, job.id, wait.attempt))
     return events
 
 
+def _fewer(job: Job, attempt: Attempt) -> str:
+    """What follows for an elastic gang in an engine's queue; "" for others."""
+    fewest = job.spec.min_nodes
+    if fewest is None or len(attempt.workers) <= fewest:
+        return ""
+    if attempt.room is not None and attempt.room < fewest:
+        return f"The cluster has {attempt.room} nodes free for it, and it needs {fewest} at least."
+    return f"It asks for fewer nodes, {fewest} at least, if the cluster has not started it after {START_WAIT:.0f} s."
+
+
 def _same_wait(old: Reason | None, new: Reason) -> bool:
     """Whether the reason is unchanged; an estimated start that moved by less than a minute counts as the same."""
-    if old is None or (old.code, old.message) != (new.code, new.message):
+    if old is None or (old.code, old.message, old.hint) != (new.code, new.message, new.hint):
         return False
     before, after = old.data.get("starts_at"), new.data["starts_at"]
     return before == after or (before is not None and after is not None and abs(before - after) < ESTIMATE_GRAIN)

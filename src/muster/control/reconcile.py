@@ -74,7 +74,7 @@ def desired(
                 checked = nodes_to_check(state, job.attempt.pool, now)
                 gang, spot = gang_of(job, token_for(job.id, number)), is_spot(state, job.attempt.pool)
                 actions.append(Launch(replace(gang, check_nodes=checked, spot=spot)))
-        elif alive and any(w.exit is not None and w.exit["outcome"] != "succeeded" for w in workers):
+        elif alive and job.attempt.broken:
             actions.append(Stop(job.id, number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
     return actions
 

@@ -34,7 +34,7 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     if not bad:
         return "succeeded", reason("completed")
     # The first failure is the cause. Workers that were told to exit because of it are its consequence.
-    worker, first = min(bad, key=lambda item: (item[1].outcome == "stopped", item[1].time))
+    worker, first = min(bad, key=lambda item: (_is_consequence(item[1]), item[1].time))
     node = attempt.workers[worker].node
     where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
     code = first.reason if first.reason in REASONS else "user_error"
@@ -43,6 +43,10 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     if found := signature(first.detail) if first.outcome == "failed" else None:
         data |= {"signature": found.digest, "error": found.error}
     return first.outcome, reason(code, message, **data, signal=first.signal)
+
+
+def _is_consequence(end: WorkerExit) -> bool:
+    return end.outcome == "stopped" or end.reason == "gang_member_died"
 
 
 def after_end(job: Job, outcome: str, cause: Reason, now: float, step: int | None = None, refund: str = "") -> Event:
@@ -64,6 +68,8 @@ def after_end(job: Job, outcome: str, cause: Reason, now: float, step: int | Non
 def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
     """The reason for the stop, extended by whether the gang saved a checkpoint after it was asked to."""
     mark, attempt = job.checkpoint, job.attempt
+    if stop.reason.code == "resizing" and attempt is not None and attempt.running_at is None:
+        return replace(stop.reason, data={**stop.reason.data, "saved": False})  # it never ran: there is nothing to save
     saved = mark is not None and attempt is not None and mark.attempt == attempt.number and mark.time >= stop.at
     if mark is None:
         told = "it has reported no checkpoint and begins again"

@@ -106,6 +106,20 @@ class AttemptWaits(Payload):
             changes.touch(job)
 
 
+@payload("attempt.room")
+class AttemptRoom(Payload):
+    """How many nodes a cluster that chooses the machines could give an elastic gang now, its own among them; logged
+    when it changes, at most `num_nodes`."""
+
+    room: int
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.attempt is not None:
+            job.attempt.room = self.room
+            changes.touch(job)
+
+
 @payload("attempt.paused")
 class AttemptPaused(Payload):
     """A running program waits for the store of its checkpoints, as `text` says; an empty text: no longer."""
@@ -220,6 +234,7 @@ class WorkerEnded(Payload):
             worker = job.attempt.workers[self.worker]
             if worker.state != "ended":
                 worker.state, worker.exit = "ended", self.exit
+                job.attempt.broken = job.attempt.broken or self.exit.get("outcome") != "succeeded"
                 changes.touch(job)
 
 

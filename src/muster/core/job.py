@@ -48,6 +48,9 @@ class Attempt:
     from_step: int | None = None  # step of the checkpoint that it started from
     pool: str = ""  # the pool of its nodes
     step: int | None = None  # the last step that it reported, once it has ended
+    # Of an elastic gang: how many nodes the cluster could give it now, where the cluster chooses them; None: not known.
+    room: int | None = None
+    broken: bool = False  # a worker has ended, and not well: the others can't go on
 
     def to_doc(self) -> dict[str, Any]:
         return asdict(self)

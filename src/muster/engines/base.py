@@ -41,6 +41,7 @@ class NodeInfo:
     used: Resources | None = None  # machines only: what all its users together hold, if the engine reports it
     engine: str = ""  # the engine that the node belongs to, where there are several
     machines: int = 0  # slots only: how many machines the pool has, or may grow to
+    also: tuple[str, ...] = ()  # machines only: further pools that the machine belongs to
 
 
 @dataclass(slots=True)  # not frozen, and neither is WorkerReport: a simulation creates millions of them

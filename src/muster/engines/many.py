@@ -97,7 +97,8 @@ class Engines:
         for name, member in self._members.items():
             for node in member.nodes():
                 pool, shown = self._names.show_pool(name, node.pool), self._names.show_node(name, node.name)
-                found.append(replace(node, name=shown, pool=pool, engine=name))
+                also = tuple([self._names.show_pool(name, other) for other in node.also])
+                found.append(replace(node, name=shown, pool=pool, engine=name, also=also))
         self._used = {node.name: node.used for node in found if node.used is not None}
         return found
 

@@ -19,6 +19,7 @@ from muster.runtime.folder import Folder
 # once uses SIGURG, which programs ignore by default.
 HELD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG, signal.SIGCHLD)
 LOOK: Final = 0.5  # seconds between two checks whether the ranks have ended
+FROZEN: Final = 60.0  # seconds after which a launcher that is stopped by a signal is continued
 TRIES: Final = 3  # launchers that may be killed before the worker is given up
 _LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,6 +34,7 @@ class LauncherSupervisor:
         self._on_exit = on_exit
         self._end: wire.WorkerExit | None = None
         self._leave_at = float("inf")  # monotonic
+        self._frozen_at = float("inf")  # monotonic: since when the launcher is stopped by a signal
         self._leaving = False  # this process was told to exit, or has waited long enough
 
     def run(self, recover: bool) -> wire.WorkerExit | None:
@@ -73,11 +75,22 @@ class LauncherSupervisor:
             if rang is not None and rang.si_signo != signal.SIGCHLD:
                 self._leaving = self._leaving or rang.si_signo in _LEAVE
                 os.kill(child, signal.SIGUSR1 if rang.si_signo == signal.SIGURG else rang.si_signo)
+                os.kill(child, signal.SIGCONT)  # a launcher that is stopped could not obey
+            self._wake_frozen(child)
             self._look()
             if time.monotonic() >= self._leave_at:
                 # It has no ranks any more and waits for a server; its unreported data is on disk.
                 self._leaving = True
                 os.kill(child, signal.SIGKILL)
+
+    def _wake_frozen(self, child: int) -> None:
+        """Continues a launcher that has been stopped by a signal for long: its ranks may work, or wait for others."""
+        found = processes.stat(child)
+        now = time.monotonic()
+        self._frozen_at = min(self._frozen_at, now) if found is not None and found.state == "T" else float("inf")
+        if now - self._frozen_at >= FROZEN:
+            processes.log_line(f"the launcher in {self._folder.path} was stopped by a signal; it is continued")
+            os.kill(child, signal.SIGCONT)
 
     def _look(self) -> None:
         if self._end is None and (ended := self._folder.exit()) is not None:

@@ -1,11 +1,15 @@
-"""Elastic gangs: start on as many nodes as fit, grow onto nodes that no other job wants, shrink when one does."""
+"""Elastic gangs: start on as many nodes as fit, grow onto nodes that no other job wants, shrink when one does.
+
+A cluster with its own queue chooses the machines. There a gang asks for no more nodes than are in service, and for
+fewer if the cluster does not start it; it grows when the cluster has machines free.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
 
-from muster.core.job import Seat
+from muster.core.job import Job, Seat
 from muster.core.rules import Rules
 from muster.core.spec import fewest_nodes
 from muster.sched.board import Board
@@ -18,24 +22,34 @@ from muster.sched.running_gangs import Running
 
 WORTH_IT = 10.0  # a gang is stopped to grow only after it has run this many times the restart cost
 FRESH = 60.0  # maximum age in seconds of the checkpoint of a gang that is stopped to grow
+# Seconds that a cluster has to start a gang on as many nodes as it asks for; its room is not known before. Engines look
+# at the use of machines every 15 s: by then what the gang's last attempt held counts as free.
+START_WAIT = 20.0
 
 
 def most_that_fit(board: Board, gang: GangRequest, fewest: int) -> tuple[Seat, ...] | None:
     """Seats for the largest gang from `fewest` to `gang.nodes` nodes; None when even `fewest` nodes don't fit."""
-    place = PLACEMENTS.get(gang.placement).place
-    seats = place(gang, board.free) if board.free.could(gang) else None
+    seats = _seats(board, gang, gang.nodes, fewest)
     if seats is not None or fewest == gang.nodes:
         return seats
     low, high, best = fewest, gang.nodes - 1, None
     while low <= high:
         nodes = (low + high) // 2
-        smaller = replace(gang, nodes=nodes)
-        found = place(smaller, board.free) if board.free.could(smaller) else None
+        found = _seats(board, gang, nodes, fewest)
         if found is None:
             high = nodes - 1
         else:
             best, low = found, nodes + 1
     return best
+
+
+def _seats(board: Board, gang: GangRequest, nodes: int, fewest: int) -> tuple[Seat, ...] | None:
+    """Seats for this number of nodes. More than `fewest` are taken only in pools with so many machines in service."""
+    if nodes > fewest and any(board.pools.usable(pool) < nodes for pool in gang.pools):
+        gang = replace(gang, pools=tuple([pool for pool in gang.pools if board.pools.usable(pool) >= nodes]))
+    wanted = gang if nodes == gang.nodes else replace(gang, nodes=nodes)
+    place = PLACEMENTS.get(gang.placement).place
+    return place(wanted, board.free) if gang.pools and board.free.could(wanted) else None
 
 
 def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat, ...] | None:
@@ -48,6 +62,11 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
         return None
     if now - job.checkpoint.time > FRESH:
         return None
+    if board.pools.delegated(known.pool):
+        assert job.attempt is not None
+        wanted = min(wanted, (job.attempt.room or 0) - len(known.seats))
+        if wanted <= 0 or _others_pending(board, known):
+            return None
     sitting = frozenset(seat.node for seat in known.seats)
     # Nodes whose maintenance begins before its expected end are no gain.
     ends = now + remaining(job, rules) if rules.pool(known.pool).maintenance else -inf
@@ -62,8 +81,32 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
     return known.seats + tuple(more) if more else None
 
 
+def room_at_end(job: Job, now: float) -> float:
+    """How many nodes the cluster had for the job's last attempt, if that has just ended; inf if that is not known."""
+    last = job.attempt
+    if last is None or last.room is None or last.ended_at is None or now - last.ended_at > FRESH:
+        return inf
+    return last.room
+
+
+def fewer(known: Running) -> tuple[Seat, ...] | None:
+    """The seats that a gang in a cluster's queue should ask for instead, because the cluster has no more nodes free;
+    None when it should go on waiting."""
+    job, attempt = known.job, known.job.attempt
+    if job.phase != "starting" or known.leaving or attempt is None or attempt.number != known.attempt:
+        return None
+    room = attempt.room
+    return known.seats[:room] if room is not None and fewest_nodes(job.spec) <= room < len(known.seats) else None
+
+
 def smaller(known: Running, taken: set[str]) -> tuple[Seat, ...]:
     """The seats that a gang keeps when it gives up the nodes in `taken`; () when it can't run on fewer nodes."""
     rest = tuple(seat for seat in known.seats if seat.node not in taken)
     able = known.job.spec.min_nodes is not None and fewest_nodes(known.job.spec) <= len(rest) < len(known.seats)
     return rest if able else ()
+
+
+def _others_pending(board: Board, known: Running) -> bool:
+    """Whether another gang is in the queue of the pool's cluster, or leaves: the free machines may be for that one."""
+    others = (one for one in board.gangs.running.values() if one.pool == known.pool and one is not known)
+    return any(one.leaving or one.job.phase != "running" for one in others)

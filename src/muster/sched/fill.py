@@ -18,7 +18,7 @@ from muster.core.state import State
 from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
-from muster.sched.elastic import most_that_fit
+from muster.sched.elastic import most_that_fit, room_at_end
 from muster.sched.gate import allowance, gate
 from muster.sched.order import UNKNOWN, Key
 from muster.sched.overdue import goes_first
@@ -290,6 +290,8 @@ class Filling:
     def _seats(self, queued: Queued, gang: GangRequest) -> tuple[Seat, ...] | None:
         """Seats for as many workers as fit and as the job's limits and quota allow."""
         shape = queued.stream.shape
+        if shape.fewest < gang.nodes and (room := room_at_end(queued.job, self.now)) < gang.nodes:
+            gang = replace(gang, nodes=max(shape.fewest, int(room)))
         if shape.fewest == gang.nodes or not shape.each:
             return most_that_fit(self.board, gang, shape.fewest)
         for pool in gang.pools:

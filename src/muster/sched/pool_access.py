@@ -29,6 +29,16 @@ class PoolAccess:
         bursts = {name: rule.burst for name in sorted(rules) if (rule := rules[name]).burst is not None}
         return cls(state, state.rules, bursts, {name: pool.away for name, pool in state.pools.items() if pool.away})
 
+    def delegated(self, pool: str) -> bool:
+        """Whether a cluster chooses the machines of the pool."""
+        found = self.state.pools.get(pool)
+        return found is not None and found.delegated
+
+    def usable(self, pool: str) -> float:
+        """The machines in service of a pool whose cluster chooses among them; inf where its nodes are seen as such."""
+        found = self.state.pools.get(pool)
+        return inf if found is None or found.usable is None else found.usable
+
     def pools_of(self, job: Job, now: float) -> tuple[str, ...]:
         """The pools that the job may use now, preferred first."""
         spec = job.spec

@@ -12,7 +12,7 @@ from muster.core.reasons import Reason, reason
 from muster.core.rules import Rules
 from muster.core.state import State
 from muster.sched.board import Board
-from muster.sched.elastic import growth, smaller
+from muster.sched.elastic import fewer, growth, smaller
 from muster.sched.fill import Filling
 from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.order import Key
@@ -72,13 +72,23 @@ def _preempt(
 
 
 def grow(state: State, board: Board, now: float) -> Made:
-    """Elastic gangs with a fresh checkpoint take free nodes of pools that no queued job waits for."""
+    """Elastic gangs with a fresh checkpoint take free nodes of pools that no queued job waits for. Those in a cluster's
+    queue that has fewer nodes free ask for so many."""
     yields, claims = list[Preempt](), list[Claim]()
     # Sorted by job number, so that the order in which this process saw them has no effect.
     elastic = [board.gangs.running[name] for name in board.gangs.elastic]
     for known in sorted(elastic, key=lambda known: known.job.number):
         name = known.job.id
-        if known.pool in board.waiting.shapes or known.pool in board.pools.away:
+        if known.pool in board.pools.away:
+            continue
+        if less := fewer(known):
+            message = f"asks for {len(less)} of {len(known.seats)} nodes, because the cluster has no more free"
+            yields.append(Preempt(name, reason("resizing", message), 0.0))
+            claims.append(Claim(name, less))
+            board.leave(known)
+            board.claim(known.job, less)
+            continue
+        if known.pool in board.waiting.shapes:
             continue
         seats = growth(board, state.rules, known, now)
         if seats is not None:

@@ -11,6 +11,7 @@ from math import inf
 from muster.core.entities.account import amount
 from muster.core.job import Job, Seat
 from muster.core.rules import QueueRules, Rules
+from muster.core.seat import is_slot
 from muster.core.state import State
 from muster.sched.by_value import NEVER, ByValue, Tier
 from muster.sched.changes import Changes
@@ -57,7 +58,7 @@ class RunningGangs:
     changes: Changes
     timers: Timers
     running: dict[str, Running] = field(default_factory=dict)  # by job
-    elastic: dict[str, None] = field(default_factory=dict)  # gangs with fewer nodes than they want
+    elastic: dict[str, None] = field(default_factory=dict)  # gangs that may get another number of nodes
     leaving: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # pool → preempted
     # Pool → its gangs by expected end; kept where some queue makes reservations.
     ending: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -118,7 +119,8 @@ class RunningGangs:
             self.shares.change(job.project, job.queue, job.user, amount(job.ask, len(seats)), +1, at)
         if job.spec.group:
             self._groups[f"{job.project}/{job.spec.group}"].update(seat.node for seat in seats)
-        if job.spec.min_nodes is not None and len(seats) < job.spec.num_nodes:
+        pending = bool(seats) and is_slot(seats[0].node) and job.phase != "running"
+        if job.spec.min_nodes is not None and (pending or len(seats) < job.spec.num_nodes):
             self.elastic[job.id] = None
         return known
 
@@ -136,6 +138,8 @@ class RunningGangs:
             known.leaving, known.counted = False, True
             self.leaving[known.pool].discard(job.id)
             self.limits.add(job, known.pool, known.seats)
+        if job.phase == "running" and len(known.seats) == job.spec.num_nodes:
+            self.elastic.pop(job.id, None)
         self._set_band(known, standing.band)
         self.expect_end(known)
         self.changes.pools[known.pool] = None

@@ -22,6 +22,7 @@ class Pool:
     spot: bool = False
     away: str = ""  # why its engine can't be reached; nothing is started there meanwhile
     machines: int = 0  # of a delegated pool, which has more slots than machines; 0: not known
+    usable: int | None = None  # of a delegated pool: machines that are not out of service; None: not known
 
 
 POOLS = EntityType("pool", from_fields(Pool), place=lambda state: state.pools)
@@ -38,6 +39,7 @@ class PoolSet(Payload):
     spot: bool = False
     away: str = ""
     machines: int = 0
+    usable: int | None = None
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         POOLS.put(state, self.name, Pool(**self.to_doc()), changes)

@@ -35,7 +35,8 @@ PACKAGE_CHECK: Final = 30.0  # seconds for which the launcher's package is assum
 ORDER_SECONDS: Final = (
     5.0  # seconds for a launcher to learn of an order from the server's answers, before its pod is deleted
 )
-CUT_OFF: Final = 5  # grace seconds for a pod whose stop order has no grace
+CUT_OFF: Final = 5  # grace seconds for a pod whose stop order has no grace, or whose launcher may be frozen
+HUNG: Final = "hung"  # reason of a stop order that a frozen launcher can't obey; nothing can be saved any more
 Object = dict[str, Any]
 
 
@@ -191,7 +192,8 @@ class KubernetesAdapter:
             memo = self._memos[key]
             late = memo.delete_at is not None and now >= memo.delete_at
             if gang.main is not None and not memo.removed and (memo.evicted or late):
-                grace = CUT_OFF if memo.order is not None and memo.order.grace <= 0 else None
+                cut = memo.order is not None and (memo.order.grace <= 0 or memo.order.reason == HUNG)
+                grace = CUT_OFF if cut else None
                 due.append(partial(self._removal.remove, link, gang, memo, grace))
         each(due)
 

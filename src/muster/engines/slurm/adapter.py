@@ -82,7 +82,8 @@ class SlurmAdapter:
             row.id: row for row in self._slurm.client.jobs() if row.comment.startswith(self._slurm.mark)
         }
         infos = None
-        if nodes or time.monotonic() - self._nodes_at >= self._settings.nodes_every:
+        late = time.monotonic() - self._nodes_at >= self._settings.nodes_every
+        if nodes or late or self._may_have_lost_nodes():
             self._slurm.machines = self._slurm.client.machines()
             self._slurm.pools = pools_of(self._slurm.client.partitions(), self._settings.pools)
             infos = node_infos(self._slurm.machines, self._slurm.pools, self._settings.depth, self._settings.switch)
@@ -96,6 +97,14 @@ class SlurmAdapter:
             workers.extend(self._report(gang, waits))
         self._clear_orphans()
         return Look(workers, waits, infos)
+
+    def _may_have_lost_nodes(self) -> bool:
+        """Whether a job was requeued or has lost a node since the last look: then it matters at once which are left."""
+        pairs = ((gang, self._slurm.rows.get(gang.record.slurm)) for gang in self._slurm.gangs.values())
+        return any(
+            row is not None and gang.ended is None and (row.restarts > gang.record.restart or row.state == "NODE_FAIL")
+            for gang, row in pairs
+        )
 
     def _report(self, gang: SlurmGang, waits: list[Wait]) -> list[WorkerReport]:
         if gang.ended is not None:
@@ -161,7 +170,7 @@ class SlurmAdapter:
         so a node of the job that is down is taken as the cause."""
         if self._slurm.shared.end_message(gang.key):
             return ""
-        bad = {machine.name for machine in self._slurm.client.machines() if _DOWN & set(machine.states)}
+        bad = {machine.name for machine in self._slurm.machines if _DOWN & set(machine.states)}
         return "NODE_FAIL" if bad & set(gang.nodes) else "REQUEUED"
 
     def _clear_orphans(self) -> None:

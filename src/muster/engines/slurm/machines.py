@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from muster.core.resources import Resources
@@ -51,7 +52,8 @@ def node_infos(
         for machine in members:
             if machine.name not in taken:
                 taken.add(machine.name)
-                found.append(_machine(machine, pool, settings))
+                also = [name for name, other in pools.items() if other.partition in machine.partitions and name != pool]
+                found.append(replace(_machine(machine, pool, settings), also=tuple(also)))
         for number in range(max(math.ceil(depth * len(members)), len(members) + SPARE)):
             like = resources_of(members[number % len(members)], settings)
             labels = {"slurm.partition": settings.partition, **({switch: pool} if switch else {})}
