@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,24 +85,28 @@ def session(execs: Execs, **fields: Any) -> Exec:
 @pytest.mark.parametrize(
     ("fields", "job", "cause"),
     [
-        ({}, {}, ""),
-        ({}, {"active": False}, "The job job-1 ended (failed)."),
-        ({}, {"attempt": 2}, "Worker 0 of attempt 1 of job-1 ended."),
-        ({}, {"state": "ended"}, "Worker 0 of attempt 1 of job-1 ended."),
-        ({"host": None, "began": time.monotonic() - UNHEARD - 1}, {}, "Worker 0 of job-1 did not report for 10 s"),
-        ({"host": None, "told": True, "began": time.monotonic() - UNHEARD - 1}, {}, ""),
-        ({"host": None, "told": True, "began": time.monotonic() - CLAIM - 1}, {}, "did not answer"),
-        ({"client": Side(time.monotonic() - SILENT - 1)}, {}, "The client went away."),
-        ({"client": Side(time.monotonic(), time.monotonic() - GONE - 1)}, {}, "The client went away."),
-        ({"host": Side(time.monotonic() - SILENT - 1)}, {}, "The connection to worker 0 of job-1 was lost."),
-        ({"active": time.monotonic() - 101}, {}, "Nothing was sent for 100 s"),
+        (lambda: {}, {}, ""),
+        (lambda: {}, {"active": False}, "The job job-1 ended (failed)."),
+        (lambda: {}, {"attempt": 2}, "Worker 0 of attempt 1 of job-1 ended."),
+        (lambda: {}, {"state": "ended"}, "Worker 0 of attempt 1 of job-1 ended."),
+        (
+            lambda: {"host": None, "began": time.monotonic() - UNHEARD - 1},
+            {},
+            "did not report for 10 s",
+        ),
+        (lambda: {"host": None, "told": True, "began": time.monotonic() - UNHEARD - 1}, {}, ""),
+        (lambda: {"host": None, "told": True, "began": time.monotonic() - CLAIM - 1}, {}, "did not answer"),
+        (lambda: {"client": Side(time.monotonic() - SILENT - 1)}, {}, "The client went away."),
+        (lambda: {"client": Side(time.monotonic(), time.monotonic() - GONE - 1)}, {}, "The client went away."),
+        (lambda: {"host": Side(time.monotonic() - SILENT - 1)}, {}, "The connection to worker 0 of job-1 was lost."),
+        (lambda: {"active": time.monotonic() - 101}, {}, "Nothing was sent for 100 s"),
     ],
 )
-def test_why_a_session_ends(fields: dict[str, Any], job: dict[str, Any], cause: str) -> None:
+def test_why_a_session_ends(fields: Callable[[], dict[str, Any]], job: dict[str, Any], cause: str) -> None:
     workers = [SimpleNamespace(state=job.get("state", "running"))]
     attempt = SimpleNamespace(number=job.get("attempt", 1), workers=workers)
     live = SimpleNamespace(active=job.get("active", True), phase="failed", attempt=attempt)
     execs = Execs(Limits(exec_idle=100), lambda ident: live, lambda one, seconds: None)  # type: ignore[arg-type, return-value]
-    why = execs._why_ended(session(execs, **fields), time.monotonic())
+    why = execs._why_ended(session(execs, **fields()), time.monotonic())
     assert cause in why
     assert bool(cause) == bool(why)

@@ -72,7 +72,8 @@ def _all(state: State, board: Board, pool: str, now: float) -> tuple[list[Ranked
     Ties: the earlier submission first, then running before queued, then the longer run or wait.
     """
     names = [known.job.id for known in board.gangs.in_pool(pool)]
-    names += [name for shape in board.waiting.shapes[pool] for stream in shape.streams for _, _, name in stream.entries]
+    shapes = board.waiting.shapes.get(pool, {})  # a start in another pool may have been the last that waited here
+    names += [name for shape in shapes for stream in shape.streams for _, _, name in stream.entries]
     found, until = list[Ranked](), inf
     for name in names:
         job, queue = state.jobs[name], state.rules.queue(state.jobs[name].queue)
