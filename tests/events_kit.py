@@ -38,6 +38,11 @@ EVENT_DOC: Final[dict[str, Any]] = {
     "check": "clock", "nodes": ["n1"], "programs": ["language/ada/gpt"],
     "findings": [{"check": "disk", "status": "failed", "detail": "it is full", "seconds": 0.1}],
     "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart", "room": 2, "usable": 3,
+    "rule": "device-idle", "severity": "warning", "value": 0.2, "facts": {"value": "20%"}, "group": "device-idle",
+    "subject": {
+        "kind": "run", "name": "gpt-7", "title": "gpt", "project": "language", "queue": "", "pool": "", "nodes": [],
+    },
+    "keys": ["lr", "wd"], "receivers": ["ops"], "done": True, "until": 90.0, "why": "maintenance", "run": "gpt-7",
 }  # fmt: skip
 
 

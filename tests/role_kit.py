@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 import uuid
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from live import LiveServer
+from live import LiveServer, until
 from muster.wire import Batch, Piece, row_struct, shape_record
 
 PROJECT, OTHER = "alpha", "beta"
@@ -143,6 +144,24 @@ def _own_query(setup: ServerSetup, who: str) -> Request:
     return "/v1/queries/mine", {}
 
 
+def _alert(setup: ServerSetup, who: str) -> Request:
+    """An alert of the project: its job waits."""
+    waits = {"signal": "queue_wait", "above": "0s", "owner": "me", "runbook": "job-waits",
+             "scope": {"projects": [PROJECT]}, "examples": {"fires": "1s", "quiet": "0s"}}  # fmt: skip
+    setup.put("/v1/alerts/rules", {"text": json.dumps({"rules": {"waits": waits}})})
+
+    def number() -> int:
+        alerts = setup.root.get("/v1/alerts").json()["alerts"]
+        return next((one["number"] for one in alerts if one["rule"] == "waits"), 0)
+
+    return f"/v1/alerts/{until(number, 'the alert')}", {}
+
+
+def _silence(setup: ServerSetup, who: str) -> Request:
+    made = setup.post("/v1/silences", {"why": "x", "seconds": 60, "project": PROJECT})
+    return f"/v1/silences/{made['id']}", {}
+
+
 def _of_model(rest: str = "", **body: Any) -> Make:
     return lambda setup, who: (f"/v1/models/{setup.model()}{rest}", {"json": body} if body else {})
 
@@ -165,6 +184,10 @@ REQUESTS: dict[str, Make] = {
     "POST /v1/nodes/{name}/check": sent("/v1/nodes/local-0/check"),
     "GET /v1/nodes/{name}/history": plain("/v1/nodes/local-0/history"),
     "PUT /v1/rules": sent("/v1/rules", text="", dry_run=True),
+    "PUT /v1/alerts/rules": sent("/v1/alerts/rules", text="", dry_run=True),
+    "GET /v1/alerts/{number}": _alert,
+    "POST /v1/silences": sent("/v1/silences", why="x", seconds=60, project=PROJECT),
+    "DELETE /v1/silences/{ident}": _silence,
     "POST /v1/projects": sent("/v1/projects", name=OTHER),
     "PUT /v1/projects/{project}/members/{user}": sent("/v1/projects/PROJECT/members/guest", role="viewer"),
     "DELETE /v1/projects/{project}/members/{user}": _member,

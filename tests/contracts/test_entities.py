@@ -10,6 +10,15 @@ import sqlalchemy
 
 from muster.core.attempt_events import AttemptEnded, AttemptPlanned
 from muster.core.entities import ENTITIES
+from muster.core.entities.alert import (
+    AlertActed,
+    AlertFired,
+    AlertResolved,
+    AlertRulesSet,
+    AlertTold,
+    SilenceEnded,
+    SilenceSet,
+)
 from muster.core.entities.node import NodeHealth, NodeJoined, NodeLeft
 from muster.core.entities.node_record import NodeCharged, NodeChecked, NodeFinding
 from muster.core.entities.pool import PoolSet
@@ -38,6 +47,13 @@ ATTEMPT = [
     Event(AttemptPlanned((Seat("n0", (0, 1)),)), 5.0, project="default", job="job-1", attempt=1),
     Event(AttemptEnded("failed", reason("user_error")), 9.0, project="default", job="job-1", attempt=1),
     Event(JobFailed(reason("user_error")), 9.0, project="default", job="job-1", attempt=1),
+]
+SUBJECT = {
+    "kind": "run", "name": "job-1", "title": "job", "project": "default", "queue": "q", "pool": "main", "nodes": ["n0"],
+}  # fmt: skip
+FIRED = [
+    Event(AlertFired(f"{rule} run/job-1", rule, "warning", SUBJECT, 0.2, "idle", {"value": "20%"}, 1.0), 2.0)
+    for rule in ("idle", "told", "ended", "untold")
 ]
 # Events after which the state has entities of the noun, changed where they can change: kind → events.
 SAMPLES: dict[str, list[Event]] = {
@@ -78,6 +94,23 @@ SAMPLES: dict[str, list[Event]] = {
         Event(NodeChecked("n0", [{"check": "disk", "status": "ok", "detail": "", "seconds": 0.1}]), 21.0, "ada"),
         Event(NodeChecked("n1", []), 22.0, "ada"),
         Event(NodeFinding("n1", "clock", "its clock is 3.0 s ahead"), 23.0),
+    ],
+    "alert": [
+        *FIRED,
+        Event(AlertTold("told default", ["told run/job-1", "ended run/job-1"], ["ops"]), 3.0),
+        Event(AlertResolved("ended run/job-1", 3, "ended", "it is over"), 4.0),
+        Event(AlertResolved("untold run/job-1", 4, "untold", "it is over"), 4.0),
+        Event(AlertResolved("idle run/job-1", 77, "idle", "of another firing"), 4.0),
+    ],
+    "silence": [
+        Event(SilenceSet("ab12", 90.0, "maintenance", "idle", "default", "job-1", "n0"), 1.0, "ada"),
+        Event(SilenceSet("cd34", 90.0, "maintenance"), 1.0, "ada"),
+        Event(SilenceEnded("cd34"), 2.0, "ada"),
+    ],
+    "alert_rules": [Event(AlertRulesSet("rules: {}"), 1.0), Event(AlertRulesSet("groups: {}"), 2.0)],
+    "alert_actions": [
+        Event(AlertActed("idle run/job-1", 1, "idle", "stop", True, "stop job-1"), 1.0),
+        Event(AlertActed("idle run/job-1", 1, "idle", "stop", False, "dry run"), 2.0),
     ],
 }
 

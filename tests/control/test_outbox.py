@@ -17,7 +17,8 @@ import pytest
 
 from live import LiveServer, until
 from muster.control import outbox as outbox_module
-from muster.control.hooks import DELIVERY, KIND, SIGNATURE, Hook, Hooks, read_hooks
+from muster.control.delivery import DELIVERY, SIGNATURE
+from muster.control.hooks import KIND, Hook, Hooks, read_hooks
 from muster.control.outbox import Outbox, ReceiverAway
 from muster.control.outbox_rows import FORGET, GIVE_UP, Message, message_row, pause
 from muster.core.errors import ConfigError

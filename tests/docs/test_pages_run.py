@@ -16,6 +16,7 @@ from muster.cli import daemon
 # Pages whose blocks are run, and how many of them are marked as not to be run.
 PAGES = {
     "README.md": 1,
+    "docs/alerts.md": 0,
     "docs/coming-from.md": 0,
     "docs/drill.md": 1,
     "docs/engines.md": 2,
@@ -100,6 +101,13 @@ def test_what_the_guide_to_recovery_says_is_so(server, tmp_path):
     assert "long-" in said
     assert "Muster is up at" in said
     assert "draining" in said
+
+
+def test_alert_rules_apply_as_their_page_says(server, tmp_path):
+    said = run("docs/alerts.md", server, tmp_path)
+    assert "Nothing was changed" in said
+    assert "+ loader-bound" in said
+    assert "long evaluations" in said
 
 
 def test_a_drill_holds_as_its_page_says(server, tmp_path):

@@ -203,6 +203,11 @@ CASES = {
     "PUT /v1/rules": Case(
         "rules.set", lambda w: sent("/v1/rules", text=w.root.get("/v1/rules").json()["text"]), **SUPERUSER
     ),
+    "PUT /v1/alerts/rules": Case(
+        "alert.rules_set", lambda w: sent("/v1/alerts/rules", text="groups: {wait: 1s}"), **SUPERUSER
+    ),
+    "POST /v1/silences": Case("silence.set", lambda w: sent("/v1/silences", why="x", seconds=60, project=PROJECT)),
+    "DELETE /v1/silences/{ident}": Case("silence.ended", lambda w: (f"/v1/silences/{silenced(w)}", {})),
     "POST /v1/runs": Case(
         "run.created", lambda w: sent("/v1/runs", project=PROJECT, name=w.name, params={"lr": SECRET}, purpose=SECRET)
     ),
@@ -226,6 +231,11 @@ CASES = {
     "POST /v1/tokens": Case("token.created", lambda w: sent("/v1/tokens", user="otherone"), **SUPERUSER),
     "DELETE /v1/tokens/{token}": Case("token.revoked", lambda w: own_token(w, "mia-ledger"), viewer=404),
 }  # fmt: skip
+
+
+def silenced(setup: ServerSetup) -> str:
+    made = setup.root.post("/v1/silences", json={"why": "x", "seconds": 60, "project": PROJECT})
+    return str(made.json()["id"])
 
 
 def running(setup: ServerSetup) -> str:

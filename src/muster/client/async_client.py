@@ -12,6 +12,7 @@ import httpx
 
 from muster.client import (
     admin_calls,
+    alert_calls,
     artifact_calls,
     copy_calls,
     exec_calls,
@@ -195,6 +196,14 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     get_content = artifact_calls.get_content
     upload = artifact_calls.upload
     capture = artifact_calls.capture
+
+    # alerts
+    alerts = alert_calls.alerts
+    alert = alert_calls.alert
+    alert_rules = alert_calls.alert_rules
+    set_alert_rules = alert_calls.set_alert_rules
+    silence = alert_calls.silence
+    end_silence = alert_calls.end_silence
 
     # queues, nodes, engines
     queues = admin_calls.queues

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from muster.client import (
     admin_calls,
+    alert_calls,
     artifact_calls,
     copy_calls,
     exec_calls,
@@ -109,6 +110,14 @@ class Client(Connection[Job, Run]):
     get_content = blocking(artifact_calls.get_content)
     upload = blocking(artifact_calls.upload)
     capture = blocking(artifact_calls.capture)
+
+    # alerts
+    alerts = blocking(alert_calls.alerts)
+    alert = blocking(alert_calls.alert)
+    alert_rules = blocking(alert_calls.alert_rules)
+    set_alert_rules = blocking(alert_calls.set_alert_rules)
+    silence = blocking(alert_calls.silence)
+    end_silence = blocking(alert_calls.end_silence)
 
     # queues, nodes, engines
     queues = blocking(admin_calls.queues)

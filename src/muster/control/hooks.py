@@ -10,18 +10,12 @@ Each event becomes a message of the outbox in the transaction that moves the mar
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
-import httpx
-
-from muster.control.outbox import ReceiverAway
+from muster.control.delivery import is_address, post
 from muster.control.outbox_rows import Message, message_row
 from muster.core.config import Table
 from muster.core.errors import ConfigError
@@ -29,10 +23,6 @@ from muster.core.event import Event
 from muster.store.base import Entry
 
 KIND: Final = "hook"  # of outbox messages
-SIGNATURE: Final = "Muster-Signature"  # "sha256=" and the HMAC of the body
-DELIVERY: Final = "Muster-Delivery"  # the message's number, the same at every try
-_SECONDS: Final = 10.0  # timeout of a request in seconds
-_LATER: Final = {429, 503}  # too many requests, and unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,39 +58,17 @@ class Hooks:
         ])  # fmt: skip
 
     def deliver(self, message: Message) -> None:
-        """Posts the event. Raises unless the receiver answers with a 2xx. Redirects are not followed.
-
-        A receiver that does not answer, or asks to come later, is away: it would treat every message so.
-        """
+        """Posts the event. Raises unless the receiver answers with a 2xx."""
         hook = self._hooks.get(message.doc["hook"])
         if hook is None:
             raise ConfigError(f"There is no hook {message.doc['hook']!r} in the settings any more.")
         body = json.dumps(message.doc["event"], separators=(",", ":")).encode()
-        headers = {"Content-Type": "application/json", DELIVERY: str(message.id)}
-        if hook.secret_env:
-            secret = os.environ.get(hook.secret_env, "")
-            if not secret:
-                raise ConfigError(f"The variable {hook.secret_env} is not set.", "Set it for the server.")
-            headers[SIGNATURE] = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-        host = urlsplit(hook.url).hostname
-        try:
-            with (
-                httpx.Client(timeout=_SECONDS, follow_redirects=False, trust_env=False) as http,
-                http.stream("POST", hook.url, content=body, headers=headers) as answer,  # its body is not read
-            ):
-                status = answer.status_code
-        except httpx.TransportError as error:
-            raise ReceiverAway(f"{host} did not answer: {error or type(error).__name__}") from error
-        if status in _LATER:
-            raise ReceiverAway(f"{host} answered {status}")
-        if not 200 <= status < 300:
-            raise ConnectionError(f"{host} answered {status}")
+        post(hook.url, body, message.id, hook.secret_env)
 
 
 def _hook(table: Table) -> Hook:
     found = Hook(table.text("url"), table.texts("events"), table.text("secret_env"))
-    parts = urlsplit(found.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not is_address(found.url):
         table.wrong("url", "an address", "Write it like https://HOST/PATH.")
     if not found.events or not all(found.events):
         table.wrong("events", "a list of kinds of events", 'Write it like ["job.failed", "node."].')

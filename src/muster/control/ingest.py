@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeGuard
 
+from muster.control.alerts import Alerts
 from muster.control.clock import Clock
 from muster.control.decode import decode
 from muster.control.hangs import Hangs
@@ -115,10 +116,11 @@ class Ingest:
         stack_orders: StackOrders | None = None,
         hangs: Hangs | None = None,
         stragglers: Stragglers | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
-        self._tap, self._hangs, self._stragglers = tap or MetricTap(), hangs, stragglers
+        self._tap, self._hangs, self._stragglers, self._alerts = tap or MetricTap(), hangs, stragglers, alerts
         self._stack_orders = stack_orders or StackOrders(commit, clock.now)
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
@@ -191,6 +193,9 @@ class Ingest:
                 command = command or self._hangs.command(job_id, number, batch.worker)
             if self._stragglers is not None and attempt.job and batch.state == "running":
                 self._stragglers.take(job_id, number, batch, writes, docs)
+            if self._alerts is not None and attempt.job and batch.state == "running":
+                self._alerts.take_phases(job_id, number, docs)
+                command = command or self._alerts.command(job_id, number)
             if attempt.job and batch.state == "running":
                 command = command or self._stack_orders.command(job_id, number, now)
         return Reply(acked, command, done=batch.state == "ended", time=self._clock.now())

@@ -317,6 +317,12 @@ _KINDS = [
         "several programs are slow on one of its nodes and nowhere else",
         "Nothing to do: it goes on elsewhere from its checkpoint, and the node is checked.",
     ),
+    ReasonKind(
+        "alert_restarted",
+        "preempted",
+        "an alert rule restarts it",
+        "It goes on from its checkpoint. `muster alerts` shows the rule and its runbook.",
+    ),
     ReasonKind("cancelled_outside", "preempted", "somebody cancelled it with the cluster's own tools"),
     # ends that the user's program caused
     ReasonKind("user_error", "error", "the program ended with an error", "See `muster logs`."),
@@ -389,6 +395,12 @@ _KINDS = [
     # ends
     ReasonKind("completed", "end", "every rank ended with exit code 0"),
     ReasonKind("user_stop", "end", "stopped on request", "Continue it with `muster resume`."),
+    ReasonKind(
+        "alert_stopped",
+        "end",
+        "an alert rule stopped it",
+        "`muster alerts` shows the rule and its runbook. Continue it with `muster resume`.",
+    ),
     ReasonKind(
         "max_duration",
         "end",

@@ -24,6 +24,7 @@ from muster.server.guard import Guard
 from muster.server.mlflow.gate import Gate
 from muster.server.routes import (
     access,
+    alerts,
     artifacts,
     blobs,
     cluster,
@@ -88,6 +89,7 @@ ROUTERS: Final = tuple(
         models,
         search,
         failures,
+        alerts,
         compare,
         run_page,
         runs,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from muster.control import receivers
 from muster.control.admission import Site
+from muster.control.alerts import Alerts
 from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
 from muster.control.damage_watch import DamageWatch
@@ -97,6 +100,15 @@ class Leader:
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.tap = MetricTap()
+        self.alerts = Alerts(
+            store,
+            self.commit,
+            self.clock,
+            self.tap,
+            receivers.Receivers(receivers.read_receivers(settings.receivers)),
+            may_act,
+            self._server_figures,
+        )
         self.stack_orders = StackOrders(self.commit, self.clock.now)
         self.ingest = Ingest(
             store,
@@ -111,6 +123,7 @@ class Leader:
             self.stack_orders,
             hangs,
             stragglers,
+            self.alerts,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)
@@ -154,12 +167,14 @@ class Leader:
         self.forecaster.start()
         self.sign_ins.start()
         self.damage.start()
+        self.alerts.start()
         if self.track is not None:
             self.track.start()
 
     def close(self) -> None:
         if self.track is not None:
             self.track.close()
+        self.alerts.close()
         self.damage.close()
         self.sign_ins.close()
         self.forecaster.close()
@@ -207,6 +222,7 @@ class Leader:
         self.controller.on_commit(events)
         for follower in self.followers:
             follower.on_commit(events)
+        self.alerts.on_commit(events)
         self._on_events(events)
 
     def _exec_ended(self, one: Exec, seconds: float) -> None:
@@ -225,7 +241,19 @@ class Leader:
         hooks = Hooks(named)
         if named:
             self.followers.append(Follower("hooks", hooks.fold, self.store, self.commit, may_act, begin="last"))
-        return Outbox(self.store.database, self.commit, self.clock, {KIND: hooks.deliver}, may_act)
+        kinds = {KIND: hooks.deliver, receivers.KIND: self.alerts.receivers.deliver}
+        return Outbox(self.store.database, self.commit, self.clock, kinds, may_act)
+
+    def _server_figures(self) -> dict[str, float]:
+        """For the signals of the server itself."""
+        usage = shutil.disk_usage(self.settings.home)
+        found = {
+            "events_behind": float(max((follower.lag().behind for follower in self.followers), default=0)),
+            "disk_share": usage.used / usage.total,
+        }
+        if self.outbox is not None:
+            found["messages_waiting"] = float(self.outbox.status()["waiting"])
+        return found
 
     def _restore_names(self) -> None:
         state = self.store.state()

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from muster.control.hooks import read_hooks
+from muster.control.receivers import read_receivers
 from muster.core.config import Mistakes, Table
 from muster.core.errors import ConfigError
 from muster.engines.isolation import read_local
@@ -59,6 +60,7 @@ class Settings:
     advertise: str = ""  # URLs at which nodes reach this server, comma-separated; empty: where it listens
     allowed_hosts: str = ""  # further allowed host names, comma-separated; see `muster.server.hosts`
     hooks: Mapping[str, Any] = field(default_factory=dict)  # events that are sent elsewhere: see `muster.control.hooks`
+    receivers: Mapping[str, Any] = field(default_factory=dict)  # of alerts: see `muster.control.receivers`
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
     trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
     artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
@@ -96,6 +98,7 @@ class Settings:
             trust_members=table.flag("trust_members"),
             engines=table.table("engines", "tables such as [engines.slurm]").given,
             hooks=table.table("hooks", "tables such as [hooks.chat]").given,
+            receivers=table.table("receivers", "tables such as [receivers.ops]").given,
             limits=table.table("limits").given,
             **texts,
         )
@@ -116,6 +119,8 @@ class Settings:
             Limits.of(self.limits)
         with mistakes.taken():
             read_hooks(self.hooks)
+        with mistakes.taken():
+            read_receivers(self.receivers)
         if not POOL.match(self.pool):
             mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
         if self.exec not in ("on", "off"):

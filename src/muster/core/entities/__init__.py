@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from muster.api.words import ROLES, Health, NodeRole, Role
 from muster.core.entities.account import ACCOUNTS
+from muster.core.entities.alert import ACTION_LOGS, ALERT_RULES, ALERTS, SILENCES
 from muster.core.entities.base import EntityType
 from muster.core.entities.ledger import LEDGERS
 from muster.core.entities.node import ENGINE, NODES, Node
@@ -25,5 +26,20 @@ __all__ = [
 ]  # fmt: skip
 
 ENTITIES: Final[dict[str, EntityType[Any]]] = {
-    one.kind: one for one in (PROJECTS, QUEUES, POOLS, NODES, TOKENS, RULES, ACCOUNTS, LEDGERS, NODE_RECORDS)
+    one.kind: one
+    for one in (
+        PROJECTS,
+        QUEUES,
+        POOLS,
+        NODES,
+        TOKENS,
+        RULES,
+        ACCOUNTS,
+        LEDGERS,
+        NODE_RECORDS,
+        ALERTS,
+        SILENCES,
+        ALERT_RULES,
+        ACTION_LOGS,
+    )
 }

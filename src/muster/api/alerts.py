@@ -1,0 +1,86 @@
+"""Alerts, silences and alert rules."""
+
+from typing import Literal
+
+from muster.api.typed import Doc, TypedDict
+
+
+class AlertSubject(TypedDict):
+    kind: Literal["run", "node", "project", "server"]
+    name: str
+    title: str
+    project: str
+    queue: str
+    pool: str
+    nodes: list[str]
+
+
+class AlertView(TypedDict):
+    """`number` is 0 while it is pending. `muted`: why nobody is told of it; "" if they are."""
+
+    number: int
+    state: Literal["pending", "firing", "resolved"]
+    rule: str
+    severity: Literal["info", "warning", "critical"]
+    subject: AlertSubject
+    value: float
+    text: str
+    since: float
+    fired_at: float | None
+    resolved_at: float | None
+    told_at: float | None
+    muted: str
+
+
+class SilenceView(TypedDict):
+    id: str
+    rule: str
+    project: str
+    run: str
+    node: str
+    until: float
+    by: str
+    why: str
+
+
+class AlertList(TypedDict):
+    now: float
+    alerts: list[AlertView]
+    silences: list[SilenceView]
+
+
+class AlertDetail(TypedDict):
+    """One alert, with its runbook filled in. `actions`: what its rule did, or would have done."""
+
+    alert: AlertView
+    owner: str
+    runbook: str
+    runbook_text: str
+    facts: Doc
+    actions: list[str]
+
+
+class AlertRuleView(TypedDict):
+    name: str
+    signal: str
+    condition: str
+    about: str
+    severity: Literal["info", "warning", "critical"]
+    owner: str
+    runbook: str
+    notify: list[str]
+    action: str
+    default: bool  # one of the rules that are in force without a file
+
+
+class AlertRulesView(TypedDict):
+    text: str  # the file that was applied; "" for none
+    rules: list[AlertRuleView]
+    receivers: list[str]
+
+
+class AlertRulesSet(AlertRulesView):
+    applied: bool
+    added: list[str]
+    removed: list[str]
+    changed: list[str]

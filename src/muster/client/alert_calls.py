@@ -1,0 +1,42 @@
+"""Alerts: what fires, silences, and the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.client.connection import Anyone, part
+
+if TYPE_CHECKING:
+    from muster.api.alerts import AlertDetail, AlertList, AlertRulesSet, AlertRulesView, SilenceView
+
+
+async def alerts(to: Anyone, /) -> AlertList:
+    """Alerts that are pending or fire, and silences."""
+    return await to._get("/v1/alerts")
+
+
+async def alert(to: Anyone, /, number: int) -> AlertDetail:
+    """One alert, with its runbook filled in."""
+    return await to._get(f"/v1/alerts/{number}")
+
+
+async def alert_rules(to: Anyone, /) -> AlertRulesView:
+    """The rules in force, and the file that was applied."""
+    return await to._get("/v1/alerts/rules")
+
+
+async def set_alert_rules(to: Anyone, /, text: str, dry_run: bool = False, source: str = "The rules") -> AlertRulesSet:
+    """Applies a file of alert rules over the default rules, or only checks it. Raises SpecError with all mistakes."""
+    return await to._send("PUT", "/v1/alerts/rules", {"text": text, "dry_run": dry_run, "source": source})
+
+
+async def silence(
+    to: Anyone, /, why: str, seconds: float, rule: str = "", project: str = "", run: str = "", node: str = ""
+) -> SilenceView:
+    """Nobody is told of alerts that match all given parts, and nothing is done about them, for so long."""
+    body = {"why": why, "seconds": seconds, "rule": rule, "project": project, "run": run, "node": node}
+    return await to._send("POST", "/v1/silences", body)
+
+
+async def end_silence(to: Anyone, /, ident: str) -> SilenceView:
+    return await to._send("DELETE", f"/v1/silences/{part(ident)}")

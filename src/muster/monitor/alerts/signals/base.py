@@ -1,0 +1,74 @@
+"""What a signal is, and what it may read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from muster.core.job import Job
+from muster.core.state import State
+from muster.core.units import format_duration
+from muster.monitor.alerts.figures import Figures, RunFigures
+from muster.monitor.alerts.recent import Recent
+from muster.monitor.alerts.rule import Reading, Subject, SubjectKind
+
+Unit = Literal["ratio", "seconds", "count", "times"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that signals read. `server`: figures of the server itself, by name."""
+
+    state: State
+    now: float
+    figures: Figures = field(default_factory=Figures)
+    recent: Recent = field(default_factory=Recent)
+    server: Mapping[str, float] = field(default_factory=dict)
+
+    def running(self) -> Iterator[tuple[Job, Subject]]:
+        """Jobs that run on all of their nodes and are not being stopped."""
+        for job_id in self.state.active:
+            job = self.state.jobs[job_id]
+            if job.phase == "running" and job.stop is None:
+                yield job, subject_of(job)
+
+    def programs(self) -> Iterator[tuple[Job, Subject, RunFigures]]:
+        """Those of them that have reported something in this attempt."""
+        for job, subject in self.running():
+            found = self.figures.of(job.id, job.attempt.number) if job.attempt is not None else None
+            if found is not None and job.spec.kind != "session":
+                yield job, subject, found
+
+    def queued(self) -> Iterator[tuple[Job, Subject]]:
+        """Jobs that wait for their turn, not for other jobs."""
+        for line in self.state.lines.values():
+            for job_id in line:
+                job = self.state.jobs[job_id]
+                if not job.awaits:
+                    yield job, subject_of(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """`read` returns a value for each subject that has one; a subject without one is absent. `says`: for a sentence."""
+
+    name: str
+    unit: Unit
+    about: SubjectKind
+    says: str
+    read: Callable[[View], Iterator[Reading]]
+
+    def show(self, value: float) -> str:
+        if self.unit == "ratio":
+            return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+        if self.unit == "seconds":
+            return format_duration(float(round(value)))
+        return f"{value:.2f} times" if self.unit == "times" else f"{value:g}"
+
+
+def subject_of(job: Job) -> Subject:
+    attempt = job.attempt if job.active else None
+    nodes = tuple(dict.fromkeys(worker.node for worker in attempt.workers if worker.placed)) if attempt else ()
+    pool = attempt.pool if attempt is not None else ""
+    return Subject("run", job.id, job.name, job.project, job.queue, pool, nodes, job.spec.tags)
