@@ -186,6 +186,7 @@ REQUESTS: dict[str, Make] = {
     "PUT /v1/rules": sent("/v1/rules", text="", dry_run=True),
     "PUT /v1/alerts/rules": sent("/v1/alerts/rules", text="", dry_run=True),
     "GET /v1/alerts/{number}": _alert,
+    "POST /v1/alerts/test": sent("/v1/alerts/test", since=60),
     "POST /v1/silences": sent("/v1/silences", why="x", seconds=60, project=PROJECT),
     "DELETE /v1/silences/{ident}": _silence,
     "POST /v1/projects": sent("/v1/projects", name=OTHER),

@@ -57,7 +57,7 @@ def web() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Web)
     server.got, server.status = [], 200
     server.url = f"http://127.0.0.1:{server.server_port}/hook"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
     server.shutdown()

@@ -21,6 +21,7 @@ from muster.core.repair import STALLED_MAX
 from muster.core.rules import Preemption, QueueRules, Rules
 from muster.core.seat import Seat
 from muster.core.state import State
+from muster.monitor.alerts.rule_file import default_rules
 from muster.sim.model import Cluster, Costs, JobResult, PoolShape, Result, Setup, TraceJob
 from muster.sim.run import EPOCH, replay
 from strategy_kit import pick
@@ -323,3 +324,10 @@ def test_what_depends_on_the_jobs_is_checked_for_each_of_equal_jobs() -> None:
     found = replay(trace, replace(setup(), quota=Quota(jobs_per_user=2))).jobs
     assert [bool(one.refused) for one in found] == [False, False, True, False, True]
     assert "has 2 jobs that are not over" in found[2].refused
+
+
+def test_rules_raise_alerts_in_a_simulation() -> None:
+    crowd = [job(number, 0.0, 3 * 3600.0) for number in range(4)]
+    found = replay(crowd, replace(setup(), alerts=default_rules()))
+    assert (found.alerts["job-waits-long"], found.alerts["not-finite"]) == (2, 0)
+    assert replay(crowd, setup()).alerts == {}

@@ -68,6 +68,11 @@ ANY = st.one_of(
 ANY_GROUP = st.lists(ANY, max_size=6)
 
 
+def test_equal_values_do_not_deviate() -> None:
+    found = estimate([6.814172424030507e16] * 3)
+    assert (found.mean, found.deviation) == (6.814172424030507e16, 0.0)
+
+
 @settings(max_examples=300)
 @given(ANY_GROUP, ANY_GROUP)
 def test_values_of_any_size_give_finite_numbers(first: list[float], second: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""Alerts, silences and alert rules."""
+"""Alerts, silences, alert rules, and what rules would have raised."""
 
 from typing import Literal
 
@@ -84,3 +84,26 @@ class AlertRulesSet(AlertRulesView):
     added: list[str]
     removed: list[str]
     changed: list[str]
+
+
+class TestedRule(TypedDict):
+    """What one rule would have raised. `first`: some examples, as sentences."""
+
+    rule: str
+    severity: Literal["info", "warning", "critical"]
+    fired: int
+    subjects: int
+    projects: dict[str, int]
+    seconds: float  # together, for which alerts would have fired
+    accelerator_hours: float  # held by the jobs of these alerts meanwhile
+    first: list[str]
+
+
+class AlertTest(TypedDict):
+    since: float
+    until: float  # the end of what was replayed
+    whole: bool  # all of the time was replayed
+    events: int
+    runs: int  # whose metrics were replayed
+    unknown: list[str]  # rules whose signals can't be replayed
+    rules: list[TestedRule]

@@ -162,7 +162,7 @@ def apply(
     json: Json = False,
 ) -> None:
     """Put a file of alert rules in force over the default ones, all of it or nothing."""
-    text = _read(file)
+    text = read_rules(file)
     with client() as to:
         found = to.set_alert_rules(text, dry_run=check, source=file)
     if json:
@@ -181,6 +181,44 @@ def apply(
         note("These rules are in force.")
 
 
+@app.command("test")
+def try_rules(
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="Alert rules; the default ones unless given.")] = "",
+    since: Annotated[str, typer.Option(help="How far back.")] = "30d",
+    json: Json = False,
+) -> None:
+    """Say what rules would have raised on what really happened: how often, for whom, and what it would have saved."""
+    text = read_rules(file) if file else ""
+    with client() as to:
+        found = to.try_alert_rules(text, seconds("--since", since), source=file or "The rules")
+    if json:
+        emit(found)
+        return
+    numbers = ("fired", "of", "for", "accelerator-hours")
+    made = table("rule", "severity", *numbers, "projects", right=numbers)
+    fired = sorted((one for one in found["rules"] if one["fired"]), key=lambda one: -one["fired"])
+    for one in fired:
+        most = sorted(one["projects"].items(), key=lambda pair: -pair[1])
+        projects = ", ".join(f"{name} {count}" for name, count in most[:3])
+        severity = Text(one["severity"], style=_COLOURS[one["severity"]])
+        hours = f"{one['accelerator_hours']:,.1f}"
+        cells = (str(one["fired"]), str(one["subjects"]), format.span(one["seconds"]), hours)
+        made.add_row(Text(one["rule"], style="bold"), severity, *cells, projects)
+    if fired:
+        show_table(made)
+        for one in fired:
+            for line in one["first"][:2]:
+                out().print(Text.assemble((f"{one['rule']}: ", "bold"), line))
+    quiet = [one["rule"] for one in found["rules"] if not one["fired"]]
+    if quiet:
+        note(f"Would not have fired: {', '.join(quiet)}.")
+    note(f"Can't be told from what is kept: {', '.join(found['unknown'])}.")
+    note(f"{found['events']:,} events and the metrics of {found['runs']} runs were replayed.")
+    if not found["whole"]:
+        until = format.clock(found["until"])
+        note(f"It took too long: only the time until {until} was replayed. Give a shorter --since.")
+
+
 def _cells(one: AlertView, now: float) -> list[Text]:
     subject = one["subject"]
     about = subject["name"] if subject["title"] == subject["name"] else f"{subject['name']} {subject['title']}"
@@ -197,7 +235,7 @@ def _cells(one: AlertView, now: float) -> list[Text]:
     ]
 
 
-def _read(file: str) -> str:
+def read_rules(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
     try:

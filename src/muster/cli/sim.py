@@ -12,12 +12,15 @@ import typer
 
 from muster.api.errors import ErrorView
 from muster.cli import sim_options as options
+from muster.cli.alerts import read_rules
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.jobs import FINISHED
 from muster.cli.output import emit
 from muster.cli.sim_view import document, progress, show
 from muster.core.errors import SpecError
+from muster.monitor.alerts.rule import RuleSet
+from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
 from muster.sim.cluster import ClusterFile, Layout, cluster_file_of, read_cluster
 from muster.sim.description import describe
 from muster.sim.model import Costs, Setup
@@ -71,6 +74,7 @@ def sim(
     checkpoint_cost: options.SaveCost = "0s",
     restart_cost: options.RestartCost = None,
     seed: options.Seed = 0,
+    alerts: options.Alerts = None,
     report_to: options.ReportPath = None,
     json: Json = False,
 ) -> None:
@@ -100,6 +104,8 @@ def sim(
         policies = _policies(policy or ["fifo", "default"])
         found, file = _from_server(cluster, wanted) if history else _from_file(trace, cluster, wanted, format)
         setups = _setups(policies, file, _layouts(file, confined, shared), changes)
+        if alerts is not None:
+            setups = [replace(setup, alerts=_alert_rules(alerts)) for setup in setups]
         jobs, notes = fitted(with_load(found.jobs, options.rate(load, "--load", above=0), first), file.cluster)
         notes = [*found.ledger.notes(), *notes, *(words for setup in setups for words in caveats(setup, jobs))]
     with progress([setup.name for setup in setups], json) as begin:
@@ -135,6 +141,10 @@ def _policies(words: Sequence[str]) -> dict[str, Preset]:
             raise Usage(f"--policy {word} was given twice.", "Give each policy once.")
         found[name] = preset
     return found
+
+
+def _alert_rules(file: str) -> RuleSet:
+    return default_rules() if file == "default" else parse_alert_rules(read_rules(file), source=file)
 
 
 def _from_server(cluster: str | None, wanted: Options) -> tuple[Trace, ClusterFile]:

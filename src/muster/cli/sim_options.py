@@ -82,6 +82,9 @@ RestartCost = Annotated[
     option("How long a restart takes. Unless given: 40s, and 60s above 8 accelerators.", _WHAT_IF, "--restart-cost"),
 ]
 Seed = Annotated[int, option("Of failures and interruptions.", _WHAT_IF, "--seed")]
+Alerts = Annotated[
+    str | None, option("Raise alerts: by a file of rules, or `default`.", _OUT, "--alerts", metavar="RULES.yaml")
+]
 ReportPath = Annotated[
     str | None, option("Also write a report, as one HTML file.", _OUT, "--report", metavar="FILE.html")
 ]

@@ -46,6 +46,8 @@ def show(story: ReportContent, trace: Trace, report_path: str | None) -> None:
         note((words, "yellow"))
     out().print(Text(story.title, style="bold"))
     show_table(comparison(story))
+    if any(result.setup.alerts is not None for result in story.results):
+        show_table(_alerts(story))
     if "license" in story.origin:
         note((f"Trace: {story.origin.get('trace', trace.ledger.source)}. {story.origin['license']}", "dim"))
     if report_path:
@@ -62,6 +64,15 @@ def comparison(story: ReportContent) -> Table:
             times = f" {ratio_text(ratio):>6}" if number and ratio is not None else ""
             cells.append(Text.assemble(cell, (times, "dim")))
         made.add_row(Text(row.label), *cells)
+    return made
+
+
+def _alerts(story: ReportContent) -> Table:
+    """How often each rule fired, under each policy."""
+    names = story.names
+    made = table("alerts", *names, right=tuple(names))
+    for rule in sorted({name for result in story.results for name, times in result.alerts.items() if times}):
+        made.add_row(Text(rule), *(Text(f"{result.alerts.get(rule, 0):,}") for result in story.results))
     return made
 
 
@@ -87,6 +98,7 @@ def document(story: ReportContent, trace: Trace) -> dict[str, Any]:
                 "rules": result.setup.rules.model_dump(mode="json", exclude_defaults=True),
                 "figures": asdict(summary),
                 "ratios": _ratios(summary, story.summaries[0]),
+                **({"alerts": result.alerts} if result.setup.alerts is not None else {}),
             }
             for result, summary in zip(story.results, story.summaries, strict=True)
         ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from muster.client.connection import Anyone, part
 
 if TYPE_CHECKING:
-    from muster.api.alerts import AlertDetail, AlertList, AlertRulesSet, AlertRulesView, SilenceView
+    from muster.api.alerts import AlertDetail, AlertList, AlertRulesSet, AlertRulesView, AlertTest, SilenceView
 
 
 async def alerts(to: Anyone, /) -> AlertList:
@@ -28,6 +28,13 @@ async def alert_rules(to: Anyone, /) -> AlertRulesView:
 async def set_alert_rules(to: Anyone, /, text: str, dry_run: bool = False, source: str = "The rules") -> AlertRulesSet:
     """Applies a file of alert rules over the default rules, or only checks it. Raises SpecError with all mistakes."""
     return await to._send("PUT", "/v1/alerts/rules", {"text": text, "dry_run": dry_run, "source": source})
+
+
+async def try_alert_rules(
+    to: Anyone, /, text: str = "", since: float = 2_592_000.0, source: str = "The rules"
+) -> AlertTest:
+    """What a file of rules would have raised in the last `since` seconds."""
+    return await to._send("POST", "/v1/alerts/test", {"text": text, "since": since, "source": source})
 
 
 async def silence(

@@ -202,6 +202,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     alert = alert_calls.alert
     alert_rules = alert_calls.alert_rules
     set_alert_rules = alert_calls.set_alert_rules
+    try_alert_rules = alert_calls.try_alert_rules
     silence = alert_calls.silence
     end_silence = alert_calls.end_silence
 

@@ -116,6 +116,7 @@ class Client(Connection[Job, Run]):
     alert = blocking(alert_calls.alert)
     alert_rules = blocking(alert_calls.alert_rules)
     set_alert_rules = blocking(alert_calls.set_alert_rules)
+    try_alert_rules = blocking(alert_calls.try_alert_rules)
     silence = blocking(alert_calls.silence)
     end_silence = blocking(alert_calls.end_silence)
 

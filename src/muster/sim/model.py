@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from muster.api.words import Kind
 from muster.control.quota import UNLIMITED, Quota
 from muster.core.rules import Rules
+from muster.monitor.alerts.rule import RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Setup:
     costs: Costs = Costs()
     exact: bool = False  # jobs declare their true run time: an oracle, for comparison only
     quota: Quota = UNLIMITED  # of each user and each project
+    alerts: RuleSet | None = None  # rules that raise alerts
 
 
 @dataclass(slots=True)
@@ -132,3 +134,4 @@ class Result:
     rounds: int = 0  # ticks of the controller
     events: int = 0
     wall: float = 0.0  # seconds that the simulation took
+    alerts: dict[str, int] = field(default_factory=dict)  # rule → how often it fired

@@ -17,8 +17,10 @@ from pydantic import ValidationError
 
 from muster.control.loop import Controller
 from muster.control.submit import Submission, submit
+from muster.core.event import Event
 from muster.core.job_events import JobSubmitted
 from muster.engines.sim import SimEngine
+from muster.monitor.alerts.replay import Replayed, Tested, World
 from muster.sim.faults import Faults
 from muster.sim.inventory import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.model import JobResult, Result, Setup, TraceJob
@@ -34,6 +36,7 @@ EPOCH: Final = 345_600.0
 AUDIT_EVERY: Final = 86_400.0  # seconds of trace time; the engine misses nothing, so this is only a check
 _GC: Final = (50_000, 20, 50)  # few cycles and many objects; see `server.leader`
 _MOST_TICKS: Final = 1_000  # at one instant
+ALERTS_EVERY: Final = 60.0  # seconds between two looks for alerts
 
 
 def replay(trace: Sequence[TraceJob], setup: Setup, progress: Callable[[float], None] | None = None) -> Result:
@@ -63,7 +66,7 @@ class _Replay:
         spot = frozenset(pool.name for pool in setup.cluster.pools if pool.spot)
         self._faults = Faults(nodes, spot, setup.costs, self._clock.time)
         self._store = LiveStore()
-        self._commit = DirectCommit(self._store, lambda events: self._controller.on_commit(events))
+        self._commit = DirectCommit(self._store, self._committed)
         self._controller = Controller(self._commit, self._engine, self._clock, lambda job, attempt: "", lambda: True)
         self._specs = Specs(setup)
         self._admitted: set[int] = set()  # ids of specs admitted since nodes were last added or lost
@@ -71,10 +74,13 @@ class _Replay:
         self._samples = Samples(EPOCH, last - first if trace else 0.0, typical_of(trace, self._specs))
         self._rounds = 0
         self._reported = 0.0
+        self._alerts: World | None = None
 
     def run(self) -> Result:
         self._store.open()
         now = self._clock.time
+        if (rules := self._setup.alerts) is not None:
+            self._alerts = World(rules, Replayed({name: Tested() for name in rules.rules}, now), self._store.state())
         self._commit.run([lambda state: Entry(opening([result.job for result in self._jobs], self._setup, now))])
         self._controller.adopt()
         self._settle()
@@ -85,8 +91,16 @@ class _Replay:
             self._quota_waits.settle(self._clock.time)
             if self._clock.time >= self._samples.due:
                 self._samples.take(self._clock.time, self._work, self._total, self._store.state())
+            if self._alerts is not None and self._clock.time >= self._alerts.looked + ALERTS_EVERY:
+                self._alerts.look(self._clock.time, inf)  # nothing happens between two instants
             self._report_progress()
         return self._result()
+
+    def _committed(self, events: Sequence[Event]) -> None:
+        self._controller.on_commit(events)
+        if self._alerts is not None:
+            for event in events:
+                self._alerts.note(event)
 
     def _next_instant(self) -> float:
         """The time of the next event; inf when all jobs have ended, or the remaining ones can never start."""
@@ -185,7 +199,9 @@ class _Replay:
                 result.started -= EPOCH
             if result.finished is not None:
                 result.finished -= EPOCH
-        return Result(self._setup, self._jobs, self._samples.taken, self._rounds, self._store.state().version)
+        fired = {name: one.fired for name, one in self._alerts.found.rules.items()} if self._alerts is not None else {}
+        version = self._store.state().version
+        return Result(self._setup, self._jobs, self._samples.taken, self._rounds, version, alerts=fired)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
         return Estimate(0, None, None, None, None)
     power = _power(values)
     scaled = [math.ldexp(value, -power) for value in values]
-    mean = math.fsum(scaled) / count
+    mean = min(max(math.fsum(scaled) / count, min(scaled)), max(scaled))  # the quotient is rounded
     if count == 1:
         return Estimate(1, values[0], None, None, None)
     deviation = math.sqrt(_variance(scaled, mean))

@@ -15,7 +15,7 @@ from muster.core.units import format_duration
 from muster.monitor.alerts.rule import Reading, Rule, RuleSet, Subject
 from muster.monitor.alerts.signals import SIGNALS
 from muster.monitor.alerts.signals.base import View
-from muster.monitor.alerts.track import Track, advance, firing_track
+from muster.monitor.alerts.track import GAP, Track, advance, firing_track
 
 FIRED_MAX: Final = 1000  # alerts that one look may fire; the rest follows with the next looks
 FACT_MAX: Final = 500  # characters
@@ -53,18 +53,22 @@ def evaluate(
     alerts: Mapping[str, Alert],
     exists: Callable[[Mapping[str, Any]], bool],
     now: float,
+    gap: float = GAP,
 ) -> Outcome:
-    """One look. `tracks` are those of the last look, `alerts` those of the state; `exists`: whether a subject does."""
+    """One look. `tracks` are those of the last look, `alerts` those of the state; `exists`: whether a subject does.
+
+    `gap`: seconds between two looks, from which on nothing is known of the time between.
+    """
     out = Outcome()
     firing = {key: alert for key, alert in alerts.items() if alert.resolved_at is None}
     for rule in rules.rules.values():
         for reading in readings.get(rule.signal, ()):
             if rule.scope.covers(reading.subject):
-                _look(rule, reading, tracks, firing, alerts, out, now)
+                _look(rule, reading, tracks, firing, alerts, out, now, gap)
     ended = {one.key for one in out.resolved}
     for key, alert in firing.items():
         if key not in out.tracks and key not in ended:
-            _absent(rules.rules.get(alert.rule), alert, tracks.get(key), exists(alert.subject), out, now)
+            _absent(rules.rules.get(alert.rule), alert, tracks.get(key), exists(alert.subject), out, now, gap)
     return out
 
 
@@ -134,12 +138,13 @@ def _look(
     alerts: Mapping[str, Alert],
     out: Outcome,
     now: float,
+    gap: float,
 ) -> None:
     key, subject = key_of(rule, reading.subject), reading.subject
     before = tracks.get(key)
     if key in firing and (before is None or not before.firing):
         before = firing_track(now)
-    track = advance(rule, before, reading.value, now)
+    track = advance(rule, before, reading.value, now, gap)
     if track is None:
         if key in firing:
             out.resolved.append(_resolved(firing[key], text_of(rule, reading)))
@@ -154,7 +159,9 @@ def _look(
         out.pending.append(Pending(rule.name, subject, reading.value, track.since))
 
 
-def _absent(rule: Rule | None, alert: Alert, before: Track | None, exists: bool, out: Outcome, now: float) -> None:
+def _absent(
+    rule: Rule | None, alert: Alert, before: Track | None, exists: bool, out: Outcome, now: float, gap: float
+) -> None:
     """An alert that fires and whose signal has no value, or whose rule is gone or no longer covers it."""
     if rule is None:
         out.resolved.append(_resolved(alert, "the rule is no longer in force"))
@@ -162,7 +169,7 @@ def _absent(rule: Rule | None, alert: Alert, before: Track | None, exists: bool,
         what = {"run": "the run is over", "node": "the node has left"}.get(alert.subject["kind"], "it is gone")
         out.resolved.append(_resolved(alert, what))
     else:
-        track = advance(rule, before or firing_track(now), None, now)
+        track = advance(rule, before or firing_track(now), None, now, gap)
         if track is None:
             out.resolved.append(_resolved(alert, "the signal has no value any more"))
         else:

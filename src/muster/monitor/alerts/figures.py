@@ -130,6 +130,7 @@ class RunFigures:
     """One attempt of a run."""
 
     attempt: int
+    fresh: float = WINDOW  # seconds after which a device's figures say nothing any more
     devices: dict[tuple[int, str], dict[str, Averaged]] = field(default_factory=dict)  # (rank, place) → name → values
     steps: StepTimes = field(default_factory=StepTimes)
     evaluations: dict[str, Evaluations] = field(default_factory=dict)
@@ -156,14 +157,15 @@ class RunFigures:
         return [
             (which, figures[name].mean())
             for which, figures in self.devices.items()
-            if name in figures and now - figures[name].last <= WINDOW
+            if name in figures and now - figures[name].last <= self.fresh
         ]
 
 
 class Figures:
-    """All runs. Not safe for several threads."""
+    """All runs. Not safe for several threads. `fresh`: seconds for which a device's figures count."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: float = WINDOW) -> None:
+        self._fresh = fresh
         self._runs: OrderedDict[str, RunFigures] = OrderedDict()
 
     def take(
@@ -198,7 +200,7 @@ class Figures:
         if known is not None and known.attempt > attempt:
             return None
         if known is None or known.attempt < attempt:
-            known = RunFigures(attempt, evaluations=known.evaluations if known is not None else {})
+            known = RunFigures(attempt, self._fresh, evaluations=known.evaluations if known is not None else {})
             self._runs[run] = known
         self._runs.move_to_end(run)
         if len(self._runs) > RUNS_MAX:

@@ -23,7 +23,8 @@ class Recent:
     _times: dict[Key, deque[float]] = field(default_factory=dict)
     _texts: dict[Key, str] = field(default_factory=dict)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event) -> bool:
+        """Takes an event; False if it is none of those that are counted."""
         data = event.data
         if isinstance(data, JobRequeued):
             self._note("restart", event.job, event.time, data.reason.message)
@@ -36,6 +37,9 @@ class Recent:
             self._note("failed" if isinstance(data, JobFailed) else "succeeded", event.project, event.time, event.job)
         elif isinstance(data, NodeFinding):
             self._note("finding", data.name, event.time, data.text)
+        else:
+            return False
+        return True
 
     def count(self, what: str, whose: str, since: float) -> int:
         times = self._times.get((what, whose), ())

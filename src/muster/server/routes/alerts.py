@@ -15,9 +15,12 @@ from muster.api.alerts import (
     AlertRulesView,
     AlertRuleView,
     AlertSubject,
+    AlertTest,
     AlertView,
     SilenceView,
+    TestedRule,
 )
+from muster.control.alert_replay import replay_history
 from muster.control.receivers import Receivers
 from muster.core.document import MAX_BYTES
 from muster.core.entities.alert import (
@@ -41,13 +44,14 @@ from muster.core.event import Event
 from muster.core.state import State
 from muster.core.units import format_duration
 from muster.monitor.alerts.evaluate import Pending, subject_doc, text_of, threshold_of
+from muster.monitor.alerts.replay import UNKNOWN, Tested, step_of
 from muster.monitor.alerts.rule import Reading, Rule, RuleSet
 from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
 from muster.monitor.alerts.runbooks import fill, runbooks
 from muster.monitor.alerts.signals import SIGNALS
 from muster.monitor.alerts.tell import muted
 from muster.server.auth import Identity
-from muster.server.context import Caller, Leading
+from muster.server.context import HEAVY, Caller, Leading
 from muster.server.leader import Leader
 from muster.server.typed_routes import needs, typed_router
 from muster.store.base import Entry, EventFilter
@@ -76,6 +80,14 @@ class RulesFile(BaseModel):
 
     text: str = Field(max_length=MAX_BYTES, description="the whole file, as YAML; empty for the default rules")
     dry_run: bool = Field(False, description="only check it, and say what would change")
+    source: str = Field("The rules", max_length=1000, description="what errors should call it")
+
+
+class TestBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field("", max_length=MAX_BYTES, description="a file of rules, as YAML; empty for the default rules")
+    since: float = Field(2_592_000, ge=60, le=315_360_000, description="seconds back from now")
     source: str = Field("The rules", max_length=1000, description="what errors should call it")
 
 
@@ -111,6 +123,25 @@ def put_alert_rules(body: RulesFile, leader: Leading, caller: Caller) -> AlertRu
         "added": [name for name in new if name not in old],
         "removed": [name for name in old if name not in new],
         "changed": [name for name in new if name in old and new[name] != old[name]],
+    }
+
+
+@router.post("/alerts/test", dependencies=HEAVY, openapi_extra=needs("superuser"))
+def try_alert_rules(body: TestBody, leader: Leading, caller: Caller) -> AlertTest:
+    """What rules would have raised on what really happened: how often, for whom, and on what they would have acted."""
+    caller.need_superuser()
+    rules = parse_alert_rules(body.text or {}, source=body.source, receivers=leader.alerts.receivers.names)
+    until = leader.clock.now()
+    found, runs = replay_history(leader.store, leader.track, rules, until - body.since, until)
+    tested = {name: one for name, one in found.rules.items() if rules.rules[name].signal not in UNKNOWN}
+    return {
+        "since": until - body.since,
+        "until": found.until,
+        "whole": found.until > until - 2 * step_of(until - body.since, until),
+        "events": found.events,
+        "runs": runs,
+        "unknown": [name for name in found.rules if name not in tested],
+        "rules": [_tested_view(rules.rules[name], one) for name, one in tested.items()],
     }
 
 
@@ -264,6 +295,19 @@ def _rule_view(rule: Rule) -> AlertRuleView:
         "notify": list(rule.notify),
         "action": f"{action.do}{' (dry run)' if action.dry_run else ''}" if action is not None else "",
         "default": rule.name in default_rules().rules,
+    }
+
+
+def _tested_view(rule: Rule, found: Tested) -> TestedRule:
+    return {
+        "rule": rule.name,
+        "severity": rule.severity,
+        "fired": found.fired,
+        "subjects": len(found.subjects),
+        "projects": dict(found.projects),
+        "seconds": found.seconds,
+        "accelerator_hours": found.accelerator_seconds / 3600,
+        "first": found.first,
     }
 
 
