@@ -27,6 +27,7 @@ MUTATING = ("post", "put", "patch", "delete")
 QUIET = {
     "POST /v1/runs/search": "asks, and changes nothing",
     "POST /v1/compare": "asks, and changes nothing",
+    "POST /v1/alerts/test": "asks, and changes nothing",
     "POST /v1/blobs/missing": "asks, and changes nothing",
     "PUT /v1/blobs/{digest}": "bytes without a name, which go unless a run names them; naming them leaves the event",
     "POST /v1/blobs/bundle": "as PUT /v1/blobs/{digest}",

@@ -36,7 +36,8 @@ EPOCH: Final = 345_600.0
 AUDIT_EVERY: Final = 86_400.0  # seconds of trace time; the engine misses nothing, so this is only a check
 _GC: Final = (50_000, 20, 50)  # few cycles and many objects; see `server.leader`
 _MOST_TICKS: Final = 1_000  # at one instant
-ALERTS_EVERY: Final = 60.0  # seconds between two looks for alerts
+ALERTS_EVERY: Final = 60.0  # seconds between two looks for alerts, at least
+ALERT_LOOKS: Final = 16  # between two instants, at most
 
 
 def replay(trace: Sequence[TraceJob], setup: Setup, progress: Callable[[float], None] | None = None) -> Result:
@@ -85,16 +86,25 @@ class _Replay:
         self._controller.adopt()
         self._settle()
         while (at := self._next_instant()) < inf:
+            self._look_for_alerts(at)
             self._clock.time = max(at, self._clock.time)
             self._deliver()
             self._settle()
             self._quota_waits.settle(self._clock.time)
             if self._clock.time >= self._samples.due:
                 self._samples.take(self._clock.time, self._work, self._total, self._store.state())
-            if self._alerts is not None and self._clock.time >= self._alerts.looked + ALERTS_EVERY:
-                self._alerts.look(self._clock.time, inf)  # nothing happens between two instants
             self._report_progress()
         return self._result()
+
+    def _look_for_alerts(self, until: float) -> None:
+        """Looks some times before the next instant: nothing happens until then, but waits grow."""
+        if self._alerts is None or until - self._alerts.looked < ALERTS_EVERY:
+            return
+        first = max(self._clock.time, self._alerts.looked + ALERTS_EVERY)
+        step = max(ALERTS_EVERY, (until - first) / ALERT_LOOKS)
+        while first < until:
+            self._alerts.look(first, inf)
+            first += step
 
     def _committed(self, events: Sequence[Event]) -> None:
         self._controller.on_commit(events)
