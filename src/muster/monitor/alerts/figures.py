@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from math import fsum
+from statistics import median
 from typing import Any, Final
 
-RUNS_MAX: Final = 20_000  # the run that was heard longest ago is dropped for another
+RUNS_MAX: Final = 20_000  # the run whose attempt began longest ago is dropped for another
 DEVICES_MAX: Final = 4096  # devices of a run
 WINDOW: Final = 60.0  # seconds over which device figures are averaged
 MINUTES: Final = 240  # minutes of step times that are the run's own past
@@ -26,6 +27,7 @@ HIGHER_IS_BETTER: Final = frozenset({
     "val_acc", "val/acc", "val_accuracy", "val/accuracy", "eval_acc", "eval_accuracy", "eval/accuracy",
     "validation_accuracy",
 })  # fmt: skip
+DEVICE_FIGURES: Final = frozenset({"gpu", "gpu_memory_share", "gpu_throttled"})  # those that signals read
 _DEVICE: Final = "system/gpu"
 _SYSTEM: Final = "system/"
 _FIRST_RANK: Final = 0
@@ -43,7 +45,7 @@ class Averaged:
             self.values.popleft()
 
     def mean(self) -> float:
-        return fmean(value for _, value in self.values)
+        return fsum([value for _, value in self.values]) / len(self.values)
 
     @property
     def last(self) -> float:
@@ -140,17 +142,27 @@ class RunFigures:
         self, rank: int, name: str, steps: Sequence[int], times: Sequence[float], values: Sequence[float], now: float
     ) -> None:
         if name.startswith(_DEVICE):
-            plain, _, place = name.removeprefix(_SYSTEM).partition(".")
-            if (rank, place) in self.devices or len(self.devices) < DEVICES_MAX:
-                figures = self.devices.setdefault((rank, place), {})
-                for value in values:  # by the server's clock: a node's may be wrong
-                    figures.setdefault(plain, Averaged()).take(now, value)
+            plain, _, place = name[len(_SYSTEM) :].partition(".")
+            if plain in DEVICE_FIGURES:
+                self._take_device((rank, place), plain, values, now)
         elif rank == _FIRST_RANK and not name.startswith(_SYSTEM):
             if name in LOWER_IS_BETTER or name in HIGHER_IS_BETTER:
                 self.evaluations.setdefault(name, Evaluations(name)).take(steps, values)
             elif self.steps.metric in ("", name):
                 self.steps.metric = name
                 self.steps.take(steps, times)
+
+    def _take_device(self, which: tuple[int, str], name: str, values: Sequence[float], now: float) -> None:
+        figures = self.devices.get(which)
+        if figures is None:
+            if len(self.devices) >= DEVICES_MAX:
+                return
+            figures = self.devices[which] = {}
+        averaged = figures.get(name)
+        if averaged is None:
+            averaged = figures[name] = Averaged()
+        for value in values:  # by the server's clock: a node's may be wrong
+            averaged.take(now, value)
 
     def device(self, name: str, now: float) -> list[tuple[tuple[int, str], float]]:
         """One figure of every device that was heard lately."""
@@ -178,7 +190,9 @@ class Figures:
         now: float,
     ) -> None:
         """Takes points of one metric: steps, times and values."""
-        figures = self._run(run, attempt)
+        figures = self._runs.get(run)
+        if figures is None or figures.attempt != attempt:
+            figures = self._run(run, attempt)
         if figures is not None:
             figures.take(rank, name, *columns, now)
 

@@ -16,37 +16,45 @@ from muster.monitor.alerts.rule import Reading, Subject, SubjectKind
 Unit = Literal["ratio", "seconds", "count", "times"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
-    """Everything that signals read. `server`: figures of the server itself, by name."""
+    """Everything that signals read at one time. `server`: figures of the server itself, by name."""
 
     state: State
     now: float
     figures: Figures = field(default_factory=Figures)
     recent: Recent = field(default_factory=Recent)
     server: Mapping[str, float] = field(default_factory=dict)
+    # Many signals go through the same jobs: the first one makes the list.
+    _running: list[tuple[Job, Subject]] | None = None
+    _programs: list[tuple[Job, Subject, RunFigures]] | None = None
+    _queued: list[tuple[Job, Subject]] | None = None
 
-    def running(self) -> Iterator[tuple[Job, Subject]]:
+    def running(self) -> list[tuple[Job, Subject]]:
         """Jobs that run on all of their nodes and are not being stopped."""
-        for job_id in self.state.active:
-            job = self.state.jobs[job_id]
-            if job.phase == "running" and job.stop is None:
-                yield job, subject_of(job)
+        if self._running is None:
+            jobs = map(self.state.jobs.__getitem__, self.state.active)
+            self._running = [(job, subject_of(job)) for job in jobs if job.phase == "running" and job.stop is None]
+        return self._running
 
-    def programs(self) -> Iterator[tuple[Job, Subject, RunFigures]]:
+    def programs(self) -> list[tuple[Job, Subject, RunFigures]]:
         """Those of them that have reported something in this attempt."""
-        for job, subject in self.running():
-            found = self.figures.of(job.id, job.attempt.number) if job.attempt is not None else None
-            if found is not None and job.spec.kind != "session":
-                yield job, subject, found
+        if self._programs is None:
+            self._programs = [
+                (job, subject, found)
+                for job, subject in self.running()
+                if job.spec.kind != "session" and job.attempt is not None
+                if (found := self.figures.of(job.id, job.attempt.number)) is not None
+            ]
+        return self._programs
 
-    def queued(self) -> Iterator[tuple[Job, Subject]]:
+    def queued(self) -> list[tuple[Job, Subject]]:
         """Jobs that wait for their turn, not for other jobs."""
-        for line in self.state.lines.values():
-            for job_id in line:
-                job = self.state.jobs[job_id]
-                if not job.awaits:
-                    yield job, subject_of(job)
+        if self._queued is None:
+            ids = (job_id for line in self.state.lines.values() for job_id in line)
+            jobs = map(self.state.jobs.__getitem__, ids)
+            self._queued = [(job, subject_of(job)) for job in jobs if not job.awaits]
+        return self._queued
 
 
 @dataclass(frozen=True, slots=True)
