@@ -1,4 +1,4 @@
-"""The wait for other ranks: measured on every rank of a data-parallel run, and least on the slow one."""
+"""The wait for other ranks: measured on every rank of a run with several, and least on the slow one."""
 
 from __future__ import annotations
 
@@ -9,24 +9,43 @@ from typing import Any
 from loop_kit import PATIENCE, Run, make_tokens, settings
 
 from gang_kit import gang
+from muster.monitor.straggler import RankTimes, slow_ones
+from muster.train import waiting
+from muster.train.feed import Feed
 from muster.train.session import Session
 
 SLOW = 1  # the rank
 
 
+def delay(owner: type, name: str, seconds: float) -> None:
+    """Makes a method take longer."""
+    before = getattr(owner, name)
+
+    def slow(*args: Any, **named: Any) -> Any:
+        time.sleep(seconds)
+        return before(*args, **named)
+
+    setattr(owner, name, slow)
+
+
 class SlowRun(Run):
     """A run of which one rank takes half a second longer for each loss."""
 
+    slow = (Session, "loss", 0.5)
+
     def _enter(self, rank: int, port: int) -> None:
         super()._enter(rank, port)
-        loss = Session.loss
-
-        def slow(self: Session, output: Any, batch: Any) -> Any:
-            time.sleep(0.5)
-            return loss(self, output, batch)
-
+        waiting.FIRST = (1, 2, 3)
         if rank == SLOW:
-            Session.loss = slow  # type: ignore[method-assign]
+            delay(*self.slow)
+
+
+class SlowPasses(SlowRun):
+    slow = (Session, "loss", 0.3)
+
+
+class SlowData(SlowRun):
+    slow = (Feed, "ask", 0.3)
 
 
 def with_a_slow_rank(root: Path) -> dict[str, Any]:
@@ -34,6 +53,28 @@ def with_a_slow_rank(root: Path) -> dict[str, Any]:
     run = SlowRun(root, config, 3).start().end()
     spent = [[doc.get("spent", {}).get("waiting") for doc in run.docs("phase", rank)] for rank in range(3)]
     return {"codes": run.codes, "spent": spent, "wait": run.metric("wait_s"), "step": run.metric("step_s")}
+
+
+def sharded_with_a_slow_rank(root: Path) -> dict[str, Any]:
+    """By what is slow: the exit codes, each rank's share of own work, and the wait and the whole of each step."""
+    found = {}
+    for kind, steps in ((SlowPasses, 20), (SlowData, 10)):
+        config = settings(
+            root / kind.__name__, root / "data", steps=steps, mesh={"fsdp": 2}, model={"layers": 2},
+            checkpoint={"every": 100, "at_end": False},
+        )  # fmt: skip
+        run = kind(root / kind.__name__, config, 2).start().end()
+        shares = {rank: own_share(run.docs("phase", rank)) for rank in range(2)}
+        found[kind.__name__] = run.codes, shares, run.metric("wait_s"), run.metric("step_s")
+    return found
+
+
+def own_share(docs: list[dict[str, Any]]) -> float:
+    """What the server makes of a rank's reports."""
+    times = RankTimes(0)
+    for doc in docs:
+        times.report(doc["time"], doc["name"], doc.get("spent", {}))
+    return times.own / (times.own + times.waited)
 
 
 def test_the_slow_rank_waits_least(tmp_path: Path) -> None:
@@ -45,3 +86,12 @@ def test_the_slow_rank_waits_least(tmp_path: Path) -> None:
     assert waited[SLOW] < min(waited[0], waited[2])
     assert sorted(found["wait"]) == sorted(found["step"]) == list(range(1, 13))
     assert all(found["wait"][step] <= found["step"][step] for step in found["step"])
+
+
+def test_the_slow_rank_is_found_where_weights_are_sharded(tmp_path: Path) -> None:
+    make_tokens(tmp_path / "data")
+    (found,) = gang(1, sharded_with_a_slow_rank, tmp_path, group=False, timeout=PATIENCE)
+    for codes, shares, wait, step in found.values():
+        assert codes == [0, 0]
+        assert slow_ones(shares) == {SLOW}, shares
+        assert all(0 <= wait[number] <= step[number] for number in step)
