@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from loop_kit import PATIENCE, Run, make_tokens, settings
@@ -15,14 +17,15 @@ from muster.train.feed import Feed
 from muster.train.session import Session
 
 SLOW = 1  # the rank
+TURN = 8  # the step from which on it is slow in another way
 
 
-def delay(owner: type, name: str, seconds: float) -> None:
-    """Makes a method take longer."""
-    before = getattr(owner, name)
+def delay(owner: type, name: str, seconds: float, steps: range) -> None:
+    """Makes a method take longer in these steps."""
+    before, calls = getattr(owner, name), count()
 
     def slow(*args: Any, **named: Any) -> Any:
-        time.sleep(seconds)
+        time.sleep(seconds if next(calls) in steps else 0.0)
         return before(*args, **named)
 
     setattr(owner, name, slow)
@@ -31,21 +34,22 @@ def delay(owner: type, name: str, seconds: float) -> None:
 class SlowRun(Run):
     """A run of which one rank takes half a second longer for each loss."""
 
-    slow = (Session, "loss", 0.5)
+    slow = ((Session, "loss", 0.5, range(1000)),)
 
     def _enter(self, rank: int, port: int) -> None:
         super()._enter(rank, port)
-        waiting.FIRST = (1, 2, 3)
-        if rank == SLOW:
-            delay(*self.slow)
+        for one in self.slow if rank == SLOW else ():
+            delay(*one)
 
 
-class SlowPasses(SlowRun):
-    slow = (Session, "loss", 0.3)
+class SlowDataThenPasses(SlowRun):
+    """A run of which one rank is slow in its data first, and then in its passes."""
 
+    slow = ((Feed, "ask", 0.3, range(1, TURN)), (Session, "loss", 0.3, range(TURN, 1000)))
 
-class SlowData(SlowRun):
-    slow = (Feed, "ask", 0.3)
+    def _enter(self, rank: int, port: int) -> None:
+        super()._enter(rank, port)
+        waiting.FIRST = tuple(range(TURN, TURN + 3))
 
 
 def with_a_slow_rank(root: Path) -> dict[str, Any]:
@@ -56,17 +60,11 @@ def with_a_slow_rank(root: Path) -> dict[str, Any]:
 
 
 def sharded_with_a_slow_rank(root: Path) -> dict[str, Any]:
-    """By what is slow: the exit codes, each rank's share of own work, and the wait and the whole of each step."""
-    found = {}
-    for kind, steps in ((SlowPasses, 20), (SlowData, 10)):
-        config = settings(
-            root / kind.__name__, root / "data", steps=steps, mesh={"fsdp": 2}, model={"layers": 2},
-            checkpoint={"every": 100, "at_end": False},
-        )  # fmt: skip
-        run = kind(root / kind.__name__, config, 2).start().end()
-        shares = {rank: own_share(run.docs("phase", rank)) for rank in range(2)}
-        found[kind.__name__] = run.codes, shares, run.metric("wait_s"), run.metric("step_s")
-    return found
+    checkpoint = {"every": 100, "at_end": False}
+    config = settings(root, root / "data", steps=20, mesh={"fsdp": 2}, model={"layers": 2}, checkpoint=checkpoint)
+    run = SlowDataThenPasses(root, config, 2).start().end()
+    shares = {rank: own_share(run.docs("phase", rank)) for rank in range(2)}
+    return {"codes": run.codes, "shares": shares, "wait": run.metric("wait_s"), "step": run.metric("step_s")}
 
 
 def own_share(docs: list[dict[str, Any]]) -> float:
@@ -91,7 +89,9 @@ def test_the_slow_rank_waits_least(tmp_path: Path) -> None:
 def test_the_slow_rank_is_found_where_weights_are_sharded(tmp_path: Path) -> None:
     make_tokens(tmp_path / "data")
     (found,) = gang(1, sharded_with_a_slow_rank, tmp_path, group=False, timeout=PATIENCE)
-    for codes, shares, wait, step in found.values():
-        assert codes == [0, 0]
-        assert slow_ones(shares) == {SLOW}, shares
-        assert all(0 <= wait[number] <= step[number] for number in step)
+    assert found["codes"] == [0, 0]
+    assert slow_ones(found["shares"]) == {SLOW}, found["shares"]
+    parts = {number: found["wait"][number] / found["step"][number] for number in found["step"]}
+    assert all(0 <= part <= 1 for part in parts.values())
+    for steps in (range(3, TURN), range(TURN + 4, 20)):  # the first rank waits for the data, then in the passes
+        assert median(parts[number] for number in steps) > 0.3, parts
