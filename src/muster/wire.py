@@ -58,6 +58,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -128,6 +129,7 @@ NAME_MAX: Final = 256
 PULSES_MAX: Final = 1024  # in a batch: as many as a worker may have ranks
 GROUPS_MAX: Final = 8  # process groups of a rank whose collectives are counted
 GROUP_NAME_MAX: Final = 24  # characters
+_ODD: Final = re.compile(r"[^\w.-]", re.ASCII)  # characters of such a name that are replaced
 LINKS_MAX: Final = 64  # links of one gang that are measured
 SHAPES_MAX: Final = 4096
 
@@ -344,7 +346,7 @@ def collective_counts(raw: Any) -> dict[str, int]:
     """How many collectives process groups have begun, of the first groups. Raises ValueError for anything else."""
     if not isinstance(raw, dict) or not all(type(one) is int and 0 <= one < 2**63 for one in raw.values()):
         raise ValueError(f"bad counts of collectives in a pulse: {raw!r}"[:200])
-    return {str(name)[:GROUP_NAME_MAX]: count for name, count in list(raw.items())[:GROUPS_MAX]}
+    return {_ODD.sub("_", str(name)[:GROUP_NAME_MAX]): count for name, count in list(raw.items())[:GROUPS_MAX]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,3 +114,14 @@ def test_counts_are_of_all_processes_of_a_rank_while_they_are_fresh(
     write(2, 2, '{"0": 6}')
     assert reader.read(tmp_path) == {"0": 6}  # the first one has not looked again
     assert reader.read(tmp_path) is None
+
+
+def test_whatever_a_program_writes_its_counts_can_be_sent(tmp_path: Path) -> None:
+    for pid in range(20):
+        text = json.dumps({"looks": pid, "begun": {f"{chr(7)} of {pid}": 2**63 - 1, "0": 2**63 - 1}})
+        (tmp_path / f"{rank_collectives.FILE}{pid}").write_text(text)
+    counts = CollectiveCounts().read(tmp_path)
+    assert counts is not None
+    assert (len(counts), counts["0"]) == (wire.GROUPS_MAX, 2**63 - 1)
+    batch = wire.Batch(0, "running", pulses=(wire.Pulse(0, 8, 9, 1.5, 10, "S", collectives=counts),))
+    assert wire.Batch.decode(batch.encode()) == batch

@@ -12,6 +12,7 @@ from muster.runtime import rank_collectives, untrusted
 
 OLD: Final = 4 * rank_collectives.EVERY  # seconds without a look after which a count is not known any more
 PROCESSES: Final = 64  # of a rank
+MOST: Final = 2**63 - 1  # that a pulse may have
 
 Looks = dict[str, tuple[int, float]]  # by file: the count of looks in it, and since when it is that
 
@@ -39,7 +40,7 @@ class CollectiveCounts:
             found[name] = known if known is not None and known[0] == looks else (looks, now)
             if now - found[name][1] <= OLD:
                 for group, count in counts.items():
-                    total[group] = total.get(group, 0) + count
+                    total[group] = min(total.get(group, 0) + count, MOST)
         if found:
             self._looks[folder] = found
-        return total or None
+        return wire.collective_counts(total) if total else None
