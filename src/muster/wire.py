@@ -23,6 +23,7 @@ A worker's folder, created by the engine and owned by one launcher:
     rank-N/host/spool.K  segments of the launcher's own reports on the rank: hardware and environment
     rank-N/stacks   the stacks of its Python processes, appended when the launcher asks for them
     rank-N/imports  the modules of large libraries that the rank has imported, one a line, if a spare process is kept
+    rank-N/collectives.PID  how many collectives its process groups have begun; see `runtime.rank_collectives`
     rank-N/files    files that the rank handed over, each with a note on what it is; removed when the server has them
     rank-N/own      holds the rank's spool and files instead, if ranks are isolated from their launcher
     home, tmp, work the home, temporary folder and code folder of such ranks
@@ -57,6 +58,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -125,6 +127,9 @@ HEAD_MAX: Final = 1 << 20  # bytes of a batch's header
 PIECE_TIMES: Final = 64  # maximum moments of one piece of a log
 NAME_MAX: Final = 256
 PULSES_MAX: Final = 1024  # in a batch: as many as a worker may have ranks
+GROUPS_MAX: Final = 8  # process groups of a rank whose collectives are counted
+GROUP_NAME_MAX: Final = 24  # characters
+_ODD: Final = re.compile(r"[^\w.-]", re.ASCII)  # characters of such a name that are replaced
 LINKS_MAX: Final = 64  # links of one gang that are measured
 SHAPES_MAX: Final = 4096
 
@@ -318,13 +323,14 @@ class Pulse:
     waits_in: str = ""  # the kernel's function in which the main process sleeps, if it is known
     use: float | None = None  # of its most used accelerator, 0..1
     power: float | None = None  # W, of its accelerators together
+    collectives: dict[str, int] | None = None  # by process group, how many it has begun; None: not known now
 
     def to_list(self) -> list[Any]:
         return [self.rank, self.spool, self.log, round(self.cpu, 2), self.io, self.state, self.waits_in, self.use,
                 self.power]  # fmt: skip
 
     @classmethod
-    def from_list(cls, raw: list[Any]) -> Pulse:
+    def from_list(cls, raw: list[Any], collectives: Any = None) -> Pulse:
         """Raises ValueError or TypeError for anything that `to_list` would not have made."""
         rank, spool, log, cpu, io, state, waits_in, use, power = raw
         counts, numbers = (rank, spool, log, io), [cpu, *(one for one in (use, power) if one is not None)]
@@ -332,7 +338,15 @@ class Pulse:
             raise ValueError(f"bad pulse {raw!r}"[:200])
         if not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers):
             raise ValueError(f"bad pulse {raw!r}"[:200])
-        return cls(rank, spool, log, cpu, io, str(state)[:2], str(waits_in)[:64], use, power)
+        begun = collective_counts(collectives) if collectives is not None else None
+        return cls(rank, spool, log, cpu, io, str(state)[:2], str(waits_in)[:64], use, power, begun)
+
+
+def collective_counts(raw: Any) -> dict[str, int]:
+    """How many collectives process groups have begun, of the first groups. Raises ValueError for anything else."""
+    if not isinstance(raw, dict) or not all(type(one) is int and 0 <= one < 2**63 for one in raw.values()):
+        raise ValueError(f"bad counts of collectives in a pulse: {raw!r}"[:200])
+    return {_ODD.sub("_", str(name)[:GROUP_NAME_MAX]): count for name, count in list(raw.items())[:GROUPS_MAX]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +390,8 @@ class Batch:
             header["links"] = self.links
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
+        if any(pulse.collectives for pulse in self.pulses):
+            header["collectives"] = [pulse.collectives for pulse in self.pulses]  # apart: older servers pass over it
         head = json.dumps(header).encode()
         return b"".join([struct.pack("<I", len(head)), head, *(p.data for p in self.pieces)])
 
@@ -405,6 +421,7 @@ class Batch:
             whole = header.get("whole") is True  # older launchers don't send it
             seen, node = int(header["command_seen"]), str(header.get("node", ""))
             clock, pulses = float(header.get("clock", 0.0)), header.get("pulses", ())
+            counts = header.get("collectives") or [None] * len(pulses)
             left = header.get("leaving")
             leaving = float(left) if left is not None else None
             ahead, error = (float(one) for one in header.get("offset") or (0.0, 0.0))
@@ -417,7 +434,7 @@ class Batch:
                 )
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
-                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset, links,
+                clock, tuple(Pulse.from_list(*pair) for pair in zip(pulses, counts, strict=True)), offset, links,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
