@@ -49,6 +49,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
                  rank's previous phase document, the rest being of the phase that it names
     stacks       id, order, world, problem, processes: on a host stream only; see `muster.runtime.stacks`
+    fault        gpu, code (of an Xid, or "ecc"), number (of the entry, in this boot), boot: on a host stream only
 
 `id` makes a repeated delivery harmless.
 """
@@ -58,7 +59,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 # --- environment: torchrun's names, so that an unmodified script works -----------------------------------------------
@@ -103,6 +104,8 @@ MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's report
 EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
 PY_SPY: Final = "MUSTER_PY_SPY"  # for launchers: the path of py-spy, or "off"
+DCGM_URL: Final = "MUSTER_DCGM_URL"  # for launchers: a dcgm-exporter of the node, to read instead of the driver
+NODE_EXPORTER_URL: Final = "MUSTER_NODE_EXPORTER_URL"  # the same for a node-exporter, instead of the kernel's files
 SCRATCH: Final = "MUSTER_SCRATCH"  # for launchers, not ranks: a local folder of the node that they share
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
@@ -126,6 +129,7 @@ PIECE_TIMES: Final = 64  # maximum moments of one piece of a log
 NAME_MAX: Final = 256
 PULSES_MAX: Final = 1024  # in a batch: as many as a worker may have ranks
 LINKS_MAX: Final = 64  # links of one gang that are measured
+DEVICES_MAX: Final = 128  # devices and slices of one node, in a sample
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
@@ -143,6 +147,7 @@ DocType = Literal[
     "environment",
     "phase",
     "stacks",
+    "fault",
 ]
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------
@@ -335,6 +340,73 @@ class Pulse:
         return cls(rank, spool, log, cpu, io, str(state)[:2], str(waits_in)[:64], use, power)
 
 
+Figure = float | None  # None: the machine does not say
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """The last figures of one accelerator, or of a slice of it (MIG). `index` is in PCI bus order."""
+
+    index: int
+    uuid: str
+    name: str
+    profile: str  # of a slice, such as 1g.10gb; "" for a whole device
+    instance: int  # of a slice: the id of its GPU instance; -1 for a whole device
+    use: Figure  # 0..1
+    memory_used: Figure  # bytes
+    memory: Figure
+    power: Figure  # W
+    temperature: Figure  # degrees Celsius
+    clock: Figure  # Hz
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """The last figures of a machine, and of those of its accelerators that a worker was given."""
+
+    every: float  # seconds until the next one
+    cpus: Figure
+    cpu: Figure  # busy seconds of all CPUs since the machine started
+    memory: Figure  # bytes
+    available: Figure
+    disk_read: Figure  # bytes since the machine started
+    disk_written: Figure
+    received: Figure
+    sent: Figure
+    devices: tuple[DeviceSample, ...] = ()
+
+    def to_list(self) -> list[Any]:
+        devices = [[getattr(one, name) for name in _DEVICE_FIELDS] for one in self.devices[:DEVICES_MAX]]
+        return [*(getattr(self, name) for name in _NODE_FIELDS), devices]
+
+    @classmethod
+    def from_list(cls, raw: list[Any]) -> NodeSample:
+        """Raises ValueError or TypeError for anything that `to_list` would not have made."""
+        *figures, devices = raw
+        if not isinstance(devices, list) or len(devices) > DEVICES_MAX:
+            raise ValueError(f"bad devices {devices!r}"[:200])
+        if len(figures) != len(_NODE_FIELDS) or not all(map(_is_figure, figures)):
+            raise ValueError(f"bad sample {raw!r}"[:200])
+        for index, uuid, name, profile, instance, *values in devices:
+            texts, numbers = (uuid, name, profile), (index, instance)
+            if not all(isinstance(one, str) and len(one) <= 96 and one.isprintable() for one in texts):
+                raise ValueError(f"bad device {texts!r}"[:200])
+            if not all(isinstance(one, int) and -1 <= one < DEVICES_MAX for one in numbers):
+                raise ValueError(f"bad device {numbers!r}"[:200])
+            if not all(map(_is_figure, values)):
+                raise ValueError(f"bad device {values!r}"[:200])
+        figures[0] = float(figures[0])
+        return replace(cls(*figures), devices=tuple(DeviceSample(*one) for one in devices))
+
+
+_DEVICE_FIELDS: Final = tuple(one.name for one in fields(DeviceSample))
+_NODE_FIELDS: Final = tuple(one.name for one in fields(NodeSample))[:-1]
+
+
+def _is_figure(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value) and abs(value) < 1e18)
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One POST from a launcher to /v1/ingest: u32 header length, header JSON, then the bytes of the pieces in order.
@@ -356,6 +428,7 @@ class Batch:
     offset: tuple[float, float] | None = None
     # Of the first worker: other worker, MB/s and round trip in ms of its link; see `runtime.link_check`.
     links: tuple[tuple[int, float, float], ...] = ()
+    sample: NodeSample | None = None  # of its machine, if there is a new one
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -374,6 +447,8 @@ class Batch:
             header["offset"] = self.offset
         if self.links:
             header["links"] = self.links
+        if self.sample is not None:
+            header["sample"] = self.sample.to_list()
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         head = json.dumps(header).encode()
@@ -415,9 +490,10 @@ class Batch:
                 raise ValueError(
                     f"{len(pulses)} pulses at {clock}, leaving in {leaving}, offset {offset}, links {links}"
                 )
+            sample = NodeSample.from_list(header["sample"]) if header.get("sample") else None
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
-                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset, links,
+                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset, links, sample,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error

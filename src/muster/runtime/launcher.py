@@ -115,7 +115,8 @@ class Launcher:
             spare.close()
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
-        shipper.watch(PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices))
+        pulses = PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices)
+        shipper.watch(pulses, companion.take_sample)
         if not ended:
             ended = self._supervise(shipper, companion)
         self._until_gone(self._gang.kill_strays)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _TEXT: Final = 96  # bytes: the longest that NVML returns
@@ -32,6 +32,17 @@ class _Memory(ctypes.Structure):
     )
 
 
+class _Pci(ctypes.Structure):
+    _fields_ = (
+        ("legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("ids", ctypes.c_uint * 2),
+        ("text", ctypes.c_char * 32),
+    )
+
+
 class _FieldValue(ctypes.Structure):
     _fields_ = (
         ("field", ctypes.c_uint),
@@ -55,13 +66,21 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator; `index` is in PCI bus order."""
+    """One accelerator, or a slice of one (MIG); `index` is that of the accelerator in PCI bus order."""
 
     index: int
     uuid: str
     name: str
     memory: int  # bytes
     handle: Any
+    profile: str = ""  # of a slice, such as 1g.10gb
+    instance: int = -1  # of a slice: the id of its GPU instance
+
+
+class SliceSource(Protocol):
+    def devices(self) -> list[Device]: ...
+
+    def slices(self, device: Device) -> list[Device]: ...
 
 
 class Nvml:
@@ -92,6 +111,30 @@ class Nvml:
                 uuid, name = self._text("nvmlDeviceGetUUID", handle), self._text("nvmlDeviceGetName", handle)
                 found.append(Device(index, uuid, name, memory.total if memory else 0, handle))
         return found
+
+    def slices(self, device: Device) -> list[Device]:
+        """The slices that a device is divided into (MIG); none of a whole one."""
+        count = ctypes.c_uint()
+        if self._call("nvmlDeviceGetMaxMigDeviceCount", device.handle, ctypes.byref(count)):
+            return []
+        found = []
+        for place in range(count.value):
+            handle, instance = ctypes.c_void_p(), ctypes.c_uint()
+            if self._call("nvmlDeviceGetMigDeviceHandleByIndex", device.handle, place, ctypes.byref(handle)):
+                continue  # there may be fewer than the device could have
+            if self._call("nvmlDeviceGetGpuInstanceId", handle, ctypes.byref(instance)):
+                continue
+            memory, uuid = self._memory(handle), self._text("nvmlDeviceGetUUID", handle)
+            profile = self._text("nvmlDeviceGetName", handle).rpartition("MIG ")[2]
+            size = memory.total if memory else 0
+            found.append(Device(device.index, uuid, device.name, size, handle, profile, instance.value))
+        return found
+
+    def pci_address(self, device: Device) -> tuple[int, int, int] | None:
+        """Domain, bus and device, as in the kernel's log."""
+        found = _Pci()
+        failed = self._call("nvmlDeviceGetPciInfo_v3", device.handle, ctypes.byref(found))
+        return None if failed else (found.domain, found.bus, found.device)
 
     def sample(self, device: Device) -> dict[str, float]:
         """The device's current values: use 0..1, memory in bytes, power in W, temperature in C, clock in MHz."""
@@ -180,6 +223,16 @@ def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> list[D
         if one is not None:
             found.append(one)
     return found
+
+
+def slices_in_view(source: SliceSource, environment: Mapping[str, str]) -> list[Device]:
+    """The slices that a process with this environment was given by name."""
+    named = [word.strip() for word in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    wanted = [word for word in named if word.startswith("MIG-")]
+    if not wanted:
+        return []
+    every = [one for device in source.devices() for one in source.slices(device)]
+    return [one for one in every if any(one.uuid.startswith(word) for word in wanted)]
 
 
 def share(devices: Sequence[Device], local: int, ranks: int) -> list[Device]:

@@ -1,0 +1,139 @@
+"""Samples of nodes and devices as text for Prometheus, in our own names and in those of dcgm-exporter.
+
+A cluster of 10,000 nodes has a million of these lines. They are written here and not by prometheus-client, which takes
+ten times as long; `bench/metrics.py` measures both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from muster.monitor import families
+from muster.monitor.families import Family
+from muster.wire import DeviceSample, Figure, NodeSample
+
+MEBI: Final = 1 << 20
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_NODE_FIELDS: Final = {
+    families.NODE_CPUS: "cpus",
+    families.NODE_CPU: "cpu",
+    families.NODE_MEMORY: "memory",
+    families.NODE_FREE: "available",
+    families.NODE_READ: "disk_read",
+    families.NODE_WRITTEN: "disk_written",
+    families.NODE_RECEIVED: "received",
+    families.NODE_SENT: "sent",
+}
+_DEVICE_FIELDS: Final = {
+    families.DEVICE_USE: "use",
+    families.DEVICE_USED: "memory_used",
+    families.DEVICE_MEMORY: "memory",
+    families.DEVICE_POWER: "power",
+    families.DEVICE_TEMPERATURE: "temperature",
+    families.DEVICE_CLOCK: "clock",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDevice:
+    """A device with its labels as text: our own, and dcgm-exporter's."""
+
+    own: str
+    dcgm: str
+    sample: DeviceSample
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNode:
+    labels: str
+    sample: NodeSample
+
+
+def show_node(node: str, pool: str, sample: NodeSample) -> ShownNode:
+    return ShownNode(_labels({"node": node, "pool": pool}), sample)
+
+
+def show_device(node: str, pool: str, sample: DeviceSample) -> ShownDevice:
+    """Labels without a value are left out, which is the same to Prometheus."""
+    whole = sample.instance < 0
+    own = {
+        "node": node,
+        "pool": pool,
+        "gpu": str(sample.index),
+        "mig": "" if whole else str(sample.instance),
+        "model": sample.name,
+    }
+    dcgm = {
+        "gpu": str(sample.index),
+        "UUID": sample.uuid,
+        "device": f"nvidia{sample.index}",
+        "modelName": sample.name,
+        "Hostname": node,
+        "GPU_I_PROFILE": sample.profile,
+        "GPU_I_ID": "" if whole else str(sample.instance),
+    }
+    return ShownDevice(_labels(own), _labels(dcgm), sample)
+
+
+def node_text(nodes: Sequence[ShownNode]) -> Iterator[bytes]:
+    """One piece for each metric. What a machine does not say is left out."""
+    labels, samples = [one.labels for one in nodes], [one.sample for one in nodes]
+    for family, field in _NODE_FIELDS.items():
+        yield _lines(family, labels, map(attrgetter(field), samples))
+
+
+def device_text(devices: Sequence[ShownDevice]) -> Iterator[bytes]:
+    """In our own names and base units."""
+    labels, samples = [one.own for one in devices], [one.sample for one in devices]
+    for family, field in _DEVICE_FIELDS.items():
+        yield _lines(family, labels, map(attrgetter(field), samples))
+
+
+def dcgm_text(devices: Sequence[ShownDevice]) -> Iterator[bytes]:
+    """In dcgm-exporter's names and units."""
+    labels, samples = [one.dcgm for one in devices], [one.sample for one in devices]
+    figures: dict[Family, Iterable[Figure]] = {
+        families.DCGM_USE: [None if one.use is None else round(100 * one.use) for one in samples],
+        families.DCGM_USED: [None if one.memory_used is None else one.memory_used // MEBI for one in samples],
+        families.DCGM_FREE: [
+            None if one.memory is None or one.memory_used is None else (one.memory - one.memory_used) // MEBI
+            for one in samples
+        ],
+        families.DCGM_POWER: [one.power for one in samples],
+        families.DCGM_TEMPERATURE: [one.temperature for one in samples],
+        families.DCGM_CLOCK: [None if one.clock is None else one.clock // 1_000_000 for one in samples],
+    }
+    for family, values in figures.items():
+        yield _lines(family, labels, values)
+
+
+def fault_text(faults: Mapping[tuple[str, str, str], int]) -> bytes:
+    """`faults`: how many there were, by node, device and code."""
+    name, labels = families.FAULTS.name, families.FAULTS.labels
+    rows = [(dict(zip(labels, key, strict=True)), count) for key, count in sorted(faults.items())]
+    return _piece(families.FAULTS, [f"{name}{{{_labels(found)}}} {count}\n" for found, count in rows])
+
+
+def _lines(family: Family, labels: Iterable[str], figures: Iterable[Figure]) -> bytes:
+    name = family.name
+    pairs = zip(labels, figures, strict=True)
+    return _piece(family, [f"{name}{{{label}}} {value}\n" for label, value in pairs if value is not None])
+
+
+def _piece(family: Family, lines: list[str]) -> bytes:
+    """A metric without a line is not there at all."""
+    if not lines:
+        return b""
+    head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+    return (head + "".join(lines)).encode()
+
+
+def _labels(values: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items() if value)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
