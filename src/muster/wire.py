@@ -59,8 +59,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, NamedTuple
 
 # --- environment: torchrun's names, so that an unmodified script works -----------------------------------------------
 RANK: Final = "RANK"
@@ -343,11 +343,10 @@ class Pulse:
 Figure = float | None  # None: the machine does not say
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
-    """The last figures of one accelerator, or of a slice of it (MIG). `index` is in PCI bus order."""
+class DeviceSample(NamedTuple):
+    """The last figures of one accelerator, or of a slice of it (MIG). `gpu` is its index in PCI bus order."""
 
-    index: int
+    gpu: int
     uuid: str
     name: str
     profile: str  # of a slice, such as 1g.10gb; "" for a whole device
@@ -360,8 +359,7 @@ class DeviceSample:
     clock: Figure  # Hz
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSample:
+class NodeSample(NamedTuple):
     """The last figures of a machine, and of those of its accelerators that a worker was given."""
 
     every: float  # seconds until the next one
@@ -375,36 +373,29 @@ class NodeSample:
     sent: Figure
     devices: tuple[DeviceSample, ...] = ()
 
-    def to_list(self) -> list[Any]:
-        devices = [[getattr(one, name) for name in _DEVICE_FIELDS] for one in self.devices[:DEVICES_MAX]]
-        return [*(getattr(self, name) for name in _NODE_FIELDS), devices]
-
     @classmethod
     def from_list(cls, raw: list[Any]) -> NodeSample:
-        """Raises ValueError or TypeError for anything that `to_list` would not have made."""
-        *figures, devices = raw
-        if not isinstance(devices, list) or len(devices) > DEVICES_MAX:
-            raise ValueError(f"bad devices {devices!r}"[:200])
-        if len(figures) != len(_NODE_FIELDS) or not all(map(_is_figure, figures)):
+        """Raises ValueError or TypeError for anything that no launcher sends. It is called for every node every few
+        seconds."""
+        every, *figures, devices = raw
+        if not isinstance(devices, list) or len(devices) > DEVICES_MAX or not _are_figures([float(every), *figures]):
             raise ValueError(f"bad sample {raw!r}"[:200])
-        for index, uuid, name, profile, instance, *values in devices:
-            texts, numbers = (uuid, name, profile), (index, instance)
-            if not all(isinstance(one, str) and len(one) <= 96 and one.isprintable() for one in texts):
-                raise ValueError(f"bad device {texts!r}"[:200])
-            if not all(isinstance(one, int) and -1 <= one < DEVICES_MAX for one in numbers):
-                raise ValueError(f"bad device {numbers!r}"[:200])
-            if not all(map(_is_figure, values)):
-                raise ValueError(f"bad device {values!r}"[:200])
-        figures[0] = float(figures[0])
-        return replace(cls(*figures), devices=tuple(DeviceSample(*one) for one in devices))
+        found = []
+        for one in devices:
+            device = DeviceSample(*one)
+            gpu, uuid, name, profile, instance, *values = device
+            if not (type(gpu) is type(instance) is int and 0 <= gpu < DEVICES_MAX > instance >= -1):
+                raise ValueError(f"bad device {one!r}"[:200])
+            texts = uuid + name + profile
+            if len(texts) > 3 * 96 or not texts.isprintable() or not _are_figures(values):
+                raise ValueError(f"bad device {one!r}"[:200])
+            found.append(device)
+        return cls(float(every), *figures, tuple(found))  # type: ignore[call-arg]
 
 
-_DEVICE_FIELDS: Final = tuple(one.name for one in fields(DeviceSample))
-_NODE_FIELDS: Final = tuple(one.name for one in fields(NodeSample))[:-1]
-
-
-def _is_figure(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value) and abs(value) < 1e18)
+def _are_figures(values: list[Any]) -> bool:
+    """Whether all are finite numbers or None. What is no number, such as True, would spoil what others read."""
+    return all(one is None or (type(one) in (int, float) and -1e18 < one < 1e18) for one in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +439,7 @@ class Batch:
         if self.links:
             header["links"] = self.links
         if self.sample is not None:
-            header["sample"] = self.sample.to_list()
+            header["sample"] = self.sample
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         head = json.dumps(header).encode()

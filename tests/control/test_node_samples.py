@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +37,7 @@ def test_a_sample_is_of_the_node_that_the_worker_is_on_and_shows_until_it_is_sta
     began = rig.clock.now()
     ingest.accept(job, 1, Batch(0, "running", node="n2", sample=node(*map(device, range(4)))))
     shown, devices = samples.fresh(began)
-    assert [one.labels for one in shown] == [f'node="{at}",pool="main"']
+    assert [one.labels for one in shown] == [f'{{node="{at}",pool="main"}} ']
     assert len(devices) == 4
     assert samples.fresh(began + STALE) == ([], [])
     assert blind(samples, rig) == (0, 0)
@@ -72,7 +74,7 @@ def test_samples_and_devices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     samples = NodeSamples()
     for name in ("a", "b", "c", "a", "d"):
         samples.take(name, "main", node(), 1.0)
-    assert [one.labels.partition(",")[0] for one in samples.fresh(2.0)[0]] == ['node="c"', 'node="a"', 'node="d"']
+    assert [one.labels.partition(",")[0] for one in samples.fresh(2.0)[0]] == ['{node="c"', '{node="a"', '{node="d"']
     slices = [device(7, instance=number) for number in range(DEVICES_MAX)]
     samples.take("a", "main", node(*slices), 1.0)
     samples.take("a", "main", node(device(1)), 2.0)
@@ -153,11 +155,25 @@ def test_counts_by_label_are_bounded_and_nothing_is_lost() -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists, max_leaves=30))
 def test_a_sample_that_no_launcher_would_send_is_refused(raw: object) -> None:
-    good = node(device(), device(1, None)).to_list()
-    assert NodeSample.from_list(good) == node(device(), device(1, None))
-    for made in (raw, [*good[:-1], raw], [raw, *good[1:]], [*good[:-1], [[*good[-1][0][:-1], raw]]]):
+    sample = node(device(), device(1, None))
+    good = json.loads(json.dumps(sample))
+    assert NodeSample.from_list(good) == sample
+    assert Batch.decode(Batch(0, "running", sample=sample).encode()).sample == sample
+    for made in (raw, [*good[:-1], raw], [good[0], raw, *good[2:]], [*good[:-1], [[*good[-1][0][:-1], raw]]]):
         try:
             found = NodeSample.from_list(made)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             continue
-        assert found.to_list() == made
+        for value in (*found[:-1], *(value for one in found.devices for value in one[5:])):
+            assert value is None or isinstance(float(repr(value)), float), "it is written as it is"
+
+
+@pytest.mark.parametrize("raw", [True, "1", float("nan"), float("inf"), 10**400, [], {}])
+def test_what_is_no_number_is_no_figure(raw: object) -> None:
+    good = json.loads(json.dumps(node(device())))
+    with pytest.raises((TypeError, ValueError)):
+        NodeSample.from_list([good[0], raw, *good[2:]])
+    with pytest.raises((TypeError, ValueError)):
+        NodeSample.from_list([*good[:-1], [[*good[-1][0][:-1], raw]]])
+    with pytest.raises((TypeError, ValueError)):
+        NodeSample.from_list([*good[:-1], [[raw, *good[-1][0][1:]]]])

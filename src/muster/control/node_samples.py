@@ -97,7 +97,7 @@ class NodeSamples:
 
 
 def _take_device(known: _Node, node: str, device: DeviceSample, until: float, now: float) -> None:
-    key = (device.index, device.instance)
+    key = (device.gpu, device.instance)
     before = known.devices.get(key)
     if before is not None and (before[0].sample.uuid, before[0].sample.name) == (device.uuid, device.name):
         known.devices[key] = ShownDevice(before[0].own, before[0].dcgm, device), until

@@ -39,7 +39,7 @@ _DEVICE_FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ShownDevice:
-    """A device with its labels as text: our own, and dcgm-exporter's."""
+    """A device with its labels as text, as a line has them: our own, and dcgm-exporter's."""
 
     own: str
     dcgm: str
@@ -62,14 +62,14 @@ def show_device(node: str, pool: str, sample: DeviceSample) -> ShownDevice:
     own = {
         "node": node,
         "pool": pool,
-        "gpu": str(sample.index),
+        "gpu": str(sample.gpu),
         "mig": "" if whole else str(sample.instance),
         "model": sample.name,
     }
     dcgm = {
-        "gpu": str(sample.index),
+        "gpu": str(sample.gpu),
         "UUID": sample.uuid,
-        "device": f"nvidia{sample.index}",
+        "device": f"nvidia{sample.gpu}",
         "modelName": sample.name,
         "Hostname": node,
         "GPU_I_PROFILE": sample.profile,
@@ -112,27 +112,30 @@ def dcgm_text(devices: Sequence[ShownDevice]) -> Iterator[bytes]:
 
 def fault_text(faults: Mapping[tuple[str, str, str], int]) -> bytes:
     """`faults`: how many there were, by node, device and code."""
-    name, labels = families.FAULTS.name, families.FAULTS.labels
-    rows = [(dict(zip(labels, key, strict=True)), count) for key, count in sorted(faults.items())]
-    return _piece(families.FAULTS, [f"{name}{{{_labels(found)}}} {count}\n" for found, count in rows])
+    labels = families.FAULTS.labels
+    rows = [(_labels(dict(zip(labels, key, strict=True))), count) for key, count in sorted(faults.items())]
+    return _piece(families.FAULTS, [f"{found}{count}" for found, count in rows])
 
 
 def _lines(family: Family, labels: Iterable[str], figures: Iterable[Figure]) -> bytes:
-    name = family.name
-    pairs = zip(labels, figures, strict=True)
-    return _piece(family, [f"{name}{{{label}}} {value}\n" for label, value in pairs if value is not None])
+    """A line for each figure that is known. The name stands between the lines, which saves half of the copying."""
+    pairs = zip(labels, map(repr, figures), strict=True)
+    lines = [label + figure for label, figure in pairs if figure != "None"]
+    return _piece(family, lines)
 
 
 def _piece(family: Family, lines: list[str]) -> bytes:
-    """A metric without a line is not there at all."""
+    """`lines`: each without the name. A metric without a line is not there at all."""
     if not lines:
         return b""
-    head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
-    return (head + "".join(lines)).encode()
+    name = family.name
+    head = f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
+    return f"{head}{name}{(chr(10) + name).join(lines)}\n".encode()
 
 
 def _labels(values: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items() if value)
+    """In braces, and ready for the figure."""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items() if value) + "} "
 
 
 def _escaped(text: str) -> str:
