@@ -61,7 +61,7 @@ class FaultWatch:
         for _ in range(_MOST if self._log is not None else 0):
             try:
                 assert self._log is not None
-                head, _, text = os.read(self._log, _RECORD).decode(errors="replace").partition(";")
+                record = os.read(self._log, _RECORD)
             except BlockingIOError:  # the end
                 break
             except BrokenPipeError:  # records were overwritten meanwhile: it goes on with the oldest
@@ -69,6 +69,7 @@ class FaultWatch:
             except OSError:
                 self.close()
                 break
+            head, _, text = record.decode(errors="replace").partition(";")
             xid, number = find_xid(text), head.split(",")[1:2]
             if xid is not None and number and number[0].isdigit():
                 found.append(self._fault(self._index(xid.device), str(xid.code), int(number[0])))
