@@ -95,7 +95,7 @@ def cluster(nodes: int, jobs: int) -> tuple[Leader, Callable[[], None]]:
         controller.tick()
     samples = NodeSamples()
     for number in range(nodes):
-        samples.take(f"node-{number:05}", "h100", sample_of(number), 1000.0)
+        samples.take(f"node-{number:05}", "h100", sample_of(number), 1000.0, DEVICES)
 
     def look(look_: Callable[[State], Any]) -> Any:
         found: list[Any] = []
@@ -160,7 +160,7 @@ def arrival(samples: NodeSamples) -> float:
     texts = [json.loads(json.dumps(sample_of(number))) for number in range(1000)]
     began = time.process_time()
     for number, text in enumerate(texts):
-        samples.take(f"node-{number:05}", "h100", NodeSample.from_list(text), 1001.0)
+        samples.take(f"node-{number:05}", "h100", NodeSample.from_list(text), 1001.0, DEVICES)
     return round((time.process_time() - began) / len(texts) * 1e6, 1)
 
 

@@ -43,7 +43,7 @@ def test_it_offers_this_machine_and_its_accelerators_to_those_with_the_token(tmp
             finally:
                 running.send_signal(signal.SIGTERM)
         assert running.returncode == 0
-    assert 'muster_device_power_watts{node="n7",pool="h100",gpu="0"' in text
+    assert 'muster_device_power_watts{node="n7",pool="h100",gpu="0",uuid="GPU-0"' in text
     assert 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-0"' in text
     assert f'muster_node_cpus{{node="n7",pool="h100"}} {os.cpu_count()}\n' in text
     own = "".join(line for line in text.splitlines(keepends=True) if "DCGM" not in line)

@@ -76,11 +76,20 @@ def test_samples_and_devices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         samples.take(name, "main", node(), 1.0)
     assert [one.labels.partition(",")[0] for one in samples.fresh(2.0)[0]] == ['{node="c"', '{node="a"', '{node="d"']
     slices = [device(7, instance=number) for number in range(DEVICES_MAX)]
-    samples.take("a", "main", node(*slices), 1.0)
-    samples.take("a", "main", node(device(1)), 2.0)
-    assert len(samples.fresh(2.0)[1]) == DEVICES_MAX
-    samples.take("a", "main", node(device(1)), 1.0 + STALE)
+    samples.take("a", "main", node(*slices), 1.0, accelerators=8)
+    samples.take("a", "main", node(device(1)), 2.0, accelerators=8)
+    assert len(samples.fresh(2.0)[1]) == 8 * node_samples.SLICES
+    samples.take("a", "main", node(device(1)), 1.0 + STALE, accelerators=8)
     assert len(samples.fresh(1.0 + STALE)[1]) == 1, "a stale one makes room"
+
+
+def test_pods_that_number_their_devices_from_0_are_told_apart() -> None:
+    samples = NodeSamples()
+    for uuid in ("GPU-a", "GPU-b", "GPU-a"):
+        samples.take("n", "main", node(device(0, uuid=uuid)), 1.0, accelerators=2)
+    devices = samples.fresh(2.0)[1]
+    assert sorted(one.sample.uuid for one in devices) == ["GPU-a", "GPU-b"]
+    assert len({one.own for one in devices}) == len({one.dcgm for one in devices}) == 2, "no series is there twice"
 
 
 def test_a_fault_counts_once_and_a_second_one_counts_too() -> None:

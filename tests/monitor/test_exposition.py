@@ -22,7 +22,8 @@ def test_a_device_in_our_names_and_in_those_of_dcgm_exporter() -> None:
     shown = [show_device("n1", "h100", device(3))]
     own, dcgm = read(list(device_text(shown))), read(list(dcgm_text(shown)))
     assert set(own) == {family.name for family in families.DEVICE}
-    assert own["muster_device_utilization_ratio"] == [({"node": "n1", "pool": "h100", "gpu": "3", "model": MODEL}, 0.5)]
+    mine = {"node": "n1", "pool": "h100", "gpu": "3", "uuid": "GPU-3", "model": MODEL}
+    assert own["muster_device_utilization_ratio"] == [(mine, 0.5)]
     assert own["muster_device_clock_hertz"][0][1] == 1.98e9
     assert set(dcgm) == {family.name for family in families.DCGM}
     labels = {"gpu": "3", "UUID": "GPU-3", "device": "nvidia3", "modelName": MODEL, "Hostname": "n1"}

@@ -30,6 +30,7 @@ from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks
 from muster.control.stack_orders import StackOrders
 from muster.control.stragglers import Stragglers
 from muster.core.attempt_events import CheckpointCommitted
+from muster.core.entities import Node
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
@@ -140,7 +141,7 @@ class Ingest:
         batch = _masked(self._explained(job_id, number, batch), attempt.masker)
         check_ranks(attempt.gang, batch)
         command: Command | None = None
-        place: tuple[str, str] | None = None
+        place: Node | None = None
         with attempt.lock:
             writes: list[StreamWrite] = []
             docs: list[tuple[int, dict[str, Any]]] = []
@@ -175,7 +176,7 @@ class Ingest:
                 job = state.jobs.get(job_id)
                 told = _worker_news(state, job, number, batch, now)
                 place = _place(state, job, number, batch.worker)
-                told += fault_events(state, place[0], docs, now) if place is not None else []
+                told += fault_events(state, place.name, docs, now) if place is not None else []
                 if attempt.job and batch.state == "running":
                     command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
@@ -195,7 +196,7 @@ class Ingest:
                     self._tap.publish(job_id, number, write.rank, write.columns)
             self._counters.ingested(_sizes(writes), sum(map(_points, writes)))
             if self._samples is not None and batch.sample is not None and place is not None:
-                self._samples.take(*place, batch.sample, now)
+                self._samples.take(place.name, place.pool, batch.sample, now, place.total.accelerators)
             acked = {key: state.acked for key, state in attempt.streams.items()}
             if self._hangs is not None and attempt.job and batch.state == "running":
                 known = {rank: offset for (rank, stream), offset in acked.items() if stream == "spool"}
@@ -381,13 +382,12 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
     return events
 
 
-def _place(state: State, job: Job | None, number: int, worker: int) -> tuple[str, str] | None:
-    """The node of a worker of the current attempt, and its pool. A launcher's word for another node does not count."""
+def _place(state: State, job: Job | None, number: int, worker: int) -> Node | None:
+    """The node of a worker of the current attempt. A launcher's word for another node does not count."""
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
         return None
     workers = job.attempt.workers
-    node = state.find_node(workers[worker].node) if 0 <= worker < len(workers) and workers[worker].placed else None
-    return (node.name, node.pool) if node is not None else None
+    return state.find_node(workers[worker].node) if 0 <= worker < len(workers) and workers[worker].placed else None
 
 
 def _sizes(writes: Sequence[StreamWrite]) -> dict[str, int]:

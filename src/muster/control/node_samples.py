@@ -21,7 +21,8 @@ NODES_MAX: Final = 20_000  # the node whose sample is the oldest is dropped for 
 PERIOD: Final = 10.0  # seconds between two samples, at least in this reckoning: the first ones come faster
 PERIOD_MAX: Final = 600.0
 PERIODS: Final = 3  # after so many a sample says nothing any more
-DeviceKey = tuple[int, int]  # index, and the GPU instance of a slice or -1
+SLICES: Final = 8  # a device and the slices of it, for each accelerator of a node
+DeviceKey = tuple[str, int]  # the UUID, since pods number their devices from 0, and the instance of a slice or -1
 
 
 @dataclass(slots=True)
@@ -45,8 +46,8 @@ class NodeSamples:
         self._nodes: OrderedDict[str, _Node] = OrderedDict()  # the one whose sample is the oldest first
         self._lock = threading.Lock()
 
-    def take(self, node: str, pool: str, sample: NodeSample, now: float) -> None:
-        """Several workers of one node may each send its own devices."""
+    def take(self, node: str, pool: str, sample: NodeSample, now: float, accelerators: int = 0) -> None:
+        """Several workers of one node may each send its own devices. `accelerators`: as many as the node has."""
         until = now + PERIODS * min(max(sample.every, PERIOD), PERIOD_MAX)
         with self._lock:
             known = self._nodes.get(node)
@@ -54,8 +55,9 @@ class NodeSamples:
                 known = self._nodes[node] = _Node(pool, show_node(node, pool, sample), until)
             known.shown, known.until = ShownNode(known.shown.labels, sample), until
             self._nodes.move_to_end(node)
+            most = min(DEVICES_MAX, SLICES * max(1, accelerators))
             for device in sample.devices:
-                _take_device(known, node, device, until, now)
+                _take_device(known, node, device, until, now, most)
             if len(self._nodes) > NODES_MAX:
                 self._nodes.popitem(last=False)
 
@@ -96,13 +98,13 @@ class NodeSamples:
             found.devices[pool] = found.devices.get(pool, 0) + missing
 
 
-def _take_device(known: _Node, node: str, device: DeviceSample, until: float, now: float) -> None:
-    key = (device.gpu, device.instance)
+def _take_device(known: _Node, node: str, device: DeviceSample, until: float, now: float, most: int) -> None:
+    key = (device.uuid or str(device.gpu), device.instance)
     before = known.devices.get(key)
-    if before is not None and (before[0].sample.uuid, before[0].sample.name) == (device.uuid, device.name):
+    if before is not None and before[0].sample[:5] == device[:5]:  # its names are the same, and so are the labels
         known.devices[key] = ShownDevice(before[0].own, before[0].dcgm, device), until
         return
-    if before is None and len(known.devices) >= DEVICES_MAX:
+    if before is None and len(known.devices) >= most:
         stale = [other for other, (_, ends) in known.devices.items() if ends <= now]
         if not stale:
             return

@@ -63,6 +63,7 @@ def show_device(node: str, pool: str, sample: DeviceSample) -> ShownDevice:
         "node": node,
         "pool": pool,
         "gpu": str(sample.gpu),
+        "uuid": sample.uuid,
         "mig": "" if whole else str(sample.instance),
         "model": sample.name,
     }

@@ -86,7 +86,7 @@ WORK: Final = (
 
 # --- nodes and devices: the same from the server and from `muster nodes exporter` ------------------------------------
 _NODE: Final = ("node", "pool")
-_DEVICE: Final = ("node", "pool", "gpu", "mig", "model")
+_DEVICE: Final = ("node", "pool", "gpu", "uuid", "mig", "model")  # in a pod every device may have the index 0
 NODE_CPUS = _gauge("muster_node_cpus", "CPUs of the machine.", *_NODE)
 NODE_CPU = _counter("muster_node_cpu_busy_seconds_total", "CPU time that was used, of all CPUs.", *_NODE)
 NODE_MEMORY = _gauge("muster_node_memory_bytes", "Memory of the machine.", *_NODE)
