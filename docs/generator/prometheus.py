@@ -71,7 +71,7 @@ No label has the id of a job, a run or a user. Queues, pools and projects are bo
 lists. A node has eight series, an accelerator twelve; a node has at most 128 accelerators and slices, and 20,000
 nodes are kept. Of a node 30 faults a minute are recorded.
 
-With 10,000 nodes of 8 accelerators and 1,000 running jobs the page has 1.04 million series in 132 MB, of which 480,000
+With 10,000 nodes of 8 accelerators and 1,000 running jobs the page has 1.04 million series in 155 MB, of which 480,000
 repeat others in dcgm-exporter's names, and takes 0.85 s of one core (`bench/metrics.py`). `?part=server` has some
 hundred, and takes 0.05 s.
 """

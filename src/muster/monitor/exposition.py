@@ -6,10 +6,10 @@ ten times as long; `bench/metrics.py` measures both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from muster.monitor import families
 from muster.monitor.families import Family
@@ -81,33 +81,33 @@ def show_device(node: str, pool: str, sample: DeviceSample) -> ShownDevice:
 
 def node_text(nodes: Sequence[ShownNode]) -> Iterator[bytes]:
     """One piece for each metric. What a machine does not say is left out."""
-    labels, samples = [one.labels for one in nodes], [one.sample for one in nodes]
+    labels, figures = [one.labels for one in nodes], _columns([one.sample for one in nodes])
     for family, field in _NODE_FIELDS.items():
-        yield _lines(family, labels, map(attrgetter(field), samples))
+        yield _lines(family, labels, figures.get(field, ()))
 
 
 def device_text(devices: Sequence[ShownDevice]) -> Iterator[bytes]:
     """In our own names and base units."""
-    labels, samples = [one.own for one in devices], [one.sample for one in devices]
+    labels, figures = [one.own for one in devices], _columns([one.sample for one in devices])
     for family, field in _DEVICE_FIELDS.items():
-        yield _lines(family, labels, map(attrgetter(field), samples))
+        yield _lines(family, labels, figures.get(field, ()))
 
 
 def dcgm_text(devices: Sequence[ShownDevice]) -> Iterator[bytes]:
     """In dcgm-exporter's names and units."""
-    labels, samples = [one.dcgm for one in devices], [one.sample for one in devices]
-    figures: dict[Family, Iterable[Figure]] = {
-        families.DCGM_USE: [None if one.use is None else round(100 * one.use) for one in samples],
-        families.DCGM_USED: [None if one.memory_used is None else one.memory_used // MEBI for one in samples],
-        families.DCGM_FREE: [
-            None if one.memory is None or one.memory_used is None else (one.memory - one.memory_used) // MEBI
-            for one in samples
-        ],
-        families.DCGM_POWER: [one.power for one in samples],
-        families.DCGM_TEMPERATURE: [one.temperature for one in samples],
-        families.DCGM_CLOCK: [None if one.clock is None else one.clock // 1_000_000 for one in samples],
+    if not devices:
+        return
+    labels, figures = [one.dcgm for one in devices], _columns([one.sample for one in devices])
+    used, pairs = figures["memory_used"], zip(figures["memory"], figures["memory_used"], strict=True)
+    converted: dict[Family, Sequence[Figure]] = {
+        families.DCGM_USE: [None if use is None else round(100 * use) for use in figures["use"]],
+        families.DCGM_USED: [None if size is None else size // MEBI for size in used],
+        families.DCGM_FREE: [None if a is None or b is None else (a - b) // MEBI for a, b in pairs],
+        families.DCGM_POWER: figures["power"],
+        families.DCGM_TEMPERATURE: figures["temperature"],
+        families.DCGM_CLOCK: [None if clock is None else clock // 1_000_000 for clock in figures["clock"]],
     }
-    for family, values in figures.items():
+    for family, values in converted.items():
         yield _lines(family, labels, values)
 
 
@@ -118,7 +118,13 @@ def fault_text(faults: Mapping[tuple[str, str, str], int]) -> bytes:
     return _piece(families.FAULTS, [f"{found}{count}" for found, count in rows])
 
 
-def _lines(family: Family, labels: Iterable[str], figures: Iterable[Figure]) -> bytes:
+def _columns(samples: Sequence[NodeSample] | Sequence[DeviceSample]) -> dict[str, Sequence[Any]]:
+    """The figures of all samples by field."""
+    names = samples[0]._fields if samples else ()
+    return {name: list(map(itemgetter(place), samples)) for place, name in enumerate(names)}
+
+
+def _lines(family: Family, labels: Sequence[str], figures: Sequence[Figure]) -> bytes:
     """A line for each figure that is known. The name stands between the lines, which saves half of the copying."""
     pairs = zip(labels, map(repr, figures), strict=True)
     lines = [label + figure for label, figure in pairs if figure != "None"]
