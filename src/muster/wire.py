@@ -50,6 +50,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
                  rank's previous phase document, the rest being of the phase that it names
     stacks       id, order, world, problem, processes: on a host stream only; see `muster.runtime.stacks`
+    fault        gpu, code (of an Xid, or "ecc"), number (of the entry, in this boot), boot: on a host stream only
 
 `id` makes a repeated delivery harmless.
 """
@@ -61,7 +62,7 @@ import math
 import re
 import struct
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 # --- environment: torchrun's names, so that an unmodified script works -----------------------------------------------
 RANK: Final = "RANK"
@@ -105,6 +106,8 @@ MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's report
 EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
 PY_SPY: Final = "MUSTER_PY_SPY"  # for launchers: the path of py-spy, or "off"
+DCGM_URL: Final = "MUSTER_DCGM_URL"  # for launchers: a dcgm-exporter of the node, to read instead of the driver
+NODE_EXPORTER_URL: Final = "MUSTER_NODE_EXPORTER_URL"  # the same for a node-exporter, instead of the kernel's files
 SCRATCH: Final = "MUSTER_SCRATCH"  # for launchers, not ranks: a local folder of the node that they share
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
@@ -131,6 +134,7 @@ GROUPS_MAX: Final = 8  # process groups of a rank whose collectives are counted
 GROUP_NAME_MAX: Final = 24  # characters
 _ODD: Final = re.compile(r"[^\w.-]", re.ASCII)  # characters of such a name that are replaced
 LINKS_MAX: Final = 64  # links of one gang that are measured
+DEVICES_MAX: Final = 128  # devices and slices of one node, in a sample
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
@@ -148,6 +152,7 @@ DocType = Literal[
     "environment",
     "phase",
     "stacks",
+    "fault",
 ]
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------
@@ -349,6 +354,64 @@ def collective_counts(raw: Any) -> dict[str, int]:
     return {_ODD.sub("_", str(name)[:GROUP_NAME_MAX]): count for name, count in list(raw.items())[:GROUPS_MAX]}
 
 
+Figure = float | None  # None: the machine does not say
+
+
+class DeviceSample(NamedTuple):
+    """The last figures of one accelerator, or of a slice of it (MIG). `gpu` is its index in PCI bus order."""
+
+    gpu: int
+    uuid: str
+    name: str
+    profile: str  # of a slice, such as 1g.10gb; "" for a whole device
+    instance: int  # of a slice: the id of its GPU instance; -1 for a whole device
+    use: Figure  # 0..1
+    memory_used: Figure  # bytes
+    memory: Figure
+    power: Figure  # W
+    temperature: Figure  # degrees Celsius
+    clock: Figure  # Hz
+
+
+class NodeSample(NamedTuple):
+    """The last figures of a machine, and of those of its accelerators that a worker was given."""
+
+    every: float  # seconds until the next one
+    cpus: Figure
+    cpu: Figure  # busy seconds of all CPUs since the machine started
+    memory: Figure  # bytes
+    available: Figure
+    disk_read: Figure  # bytes since the machine started
+    disk_written: Figure
+    received: Figure
+    sent: Figure
+    devices: tuple[DeviceSample, ...] = ()
+
+    @classmethod
+    def from_list(cls, raw: list[Any]) -> NodeSample:
+        """Raises ValueError or TypeError for anything that no launcher sends. It is called for every node every few
+        seconds."""
+        every, *figures, devices = raw
+        if not isinstance(devices, list) or len(devices) > DEVICES_MAX or not _are_figures([float(every), *figures]):
+            raise ValueError(f"bad sample {raw!r}"[:200])
+        found = []
+        for one in devices:
+            device = DeviceSample(*one)
+            gpu, uuid, name, profile, instance, *values = device
+            if not (type(gpu) is type(instance) is int and 0 <= gpu < DEVICES_MAX > instance >= -1):
+                raise ValueError(f"bad device {one!r}"[:200])
+            texts = uuid + name + profile
+            if len(texts) > 3 * 96 or not texts.isprintable() or not _are_figures(values):
+                raise ValueError(f"bad device {one!r}"[:200])
+            found.append(device)
+        return cls(float(every), *figures, tuple(found))  # type: ignore[call-arg]
+
+
+def _are_figures(values: list[Any]) -> bool:
+    """Whether all are finite numbers or None. What is no number, such as True, would spoil what others read."""
+    return all(one is None or (type(one) in (int, float) and -1e18 < one < 1e18) for one in values)
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One POST from a launcher to /v1/ingest: u32 header length, header JSON, then the bytes of the pieces in order.
@@ -370,6 +433,7 @@ class Batch:
     offset: tuple[float, float] | None = None
     # Of the first worker: other worker, MB/s and round trip in ms of its link; see `runtime.link_check`.
     links: tuple[tuple[int, float, float], ...] = ()
+    sample: NodeSample | None = None  # of its machine, if there is a new one
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -388,6 +452,8 @@ class Batch:
             header["offset"] = self.offset
         if self.links:
             header["links"] = self.links
+        if self.sample is not None:
+            header["sample"] = self.sample
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
         if any(pulse.collectives for pulse in self.pulses):
@@ -432,9 +498,11 @@ class Batch:
                 raise ValueError(
                     f"{len(pulses)} pulses at {clock}, leaving in {leaving}, offset {offset}, links {links}"
                 )
+            sample = NodeSample.from_list(header["sample"]) if header.get("sample") else None
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
                 clock, tuple(Pulse.from_list(*pair) for pair in zip(pulses, counts, strict=True)), offset, links,
+                sample,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from muster.control.clock import Clock
+from muster.control.counters import Counters
 from muster.control.decide import StepOf, attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
 from muster.control.hangs import Hangs
@@ -78,11 +80,12 @@ class Controller:
         step_of: StepOf = lambda job, attempt: None,
         hangs: Hangs | None = None,
         stragglers: Stragglers | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act, self._step_of = token_for, may_act, step_of
         self._listener, self._hangs, self._stragglers = EnginePoller(engine), hangs, stragglers
-        self._engine_hints = EngineHints(engine)
+        self._engine_hints, self._counters = EngineHints(engine), counters or Counters()
         self._board = Board()
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -179,12 +182,16 @@ class Controller:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            began = time.perf_counter()
             try:
                 self.tick()
+                self._counters.ticks.observe((), time.perf_counter() - began)
             except MusterError as error:
+                self._counters.ticks_failed += 1
                 log.warning("tick put off: %s", error)
                 self._stopped.wait(0.5)
             except Exception:
+                self._counters.ticks_failed += 1
                 log.exception("tick failed; it is tried again")
                 self._stopped.wait(1.0)
             self._wake.clear()  # cleared before the check: what happens after it sets it again

@@ -8,18 +8,19 @@ not empty a pool. Coming back is never limited.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from muster.core.entities.node import CHECKS, SPOT, Node, NodeHealth
-from muster.core.entities.node_record import NODE_RECORDS, NodeFinding
+from muster.core.entities.node_record import NODE_RECORDS, NodeFault, NodeFinding
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobStopping
 from muster.core.reasons import reason
 from muster.core.state import State
-from muster.wire import LEAVE_SPARE
+from muster.wire import DEVICES_MAX, LEAVE_SPARE
 
 LATELY: Final = 24 * 3600.0  # seconds after a failure in which a node is checked before each start
 NAMED_MAX: Final = 256  # nodes that a launch names, those that failed last
@@ -31,7 +32,10 @@ LINK_SLOW: Final = 0.25  # the part of the other links' median below which a lin
 LINKS_COMPARED: Final = 3  # other links, at least
 CLOCK_OFF: Final = 1.0  # seconds by which clocks may differ
 CLOCK_EVERY: Final = 3600.0  # seconds between two findings on one clock
+FAULTS_MINUTE: Final = 30  # faults of one node that are recorded in a minute
 CLOCK_RIGHT: Final = "its clock agrees with the server's again"
+_FAULT_CODE: Final = re.compile(r"[0-9]{1,4}|ecc")
+_BOOT: Final = re.compile(r"[0-9a-f-]{0,36}")
 
 
 def is_spot(state: State, pool: str) -> bool:
@@ -82,6 +86,30 @@ def clock_events(state: State, node: str, ahead: float, error: float, now: float
     way = "ahead of" if ahead > 0 else "behind"
     text = f"its clock is {abs(ahead):.1f} s {way} the server's, by at most {error:.1f} s more or less"
     return [Event(NodeFinding(node, "clock", text if wrong else CLOCK_RIGHT), now, SYSTEM)]
+
+
+def fault_events(state: State, node: str, docs: Sequence[tuple[int, Mapping[str, Any]]], now: float) -> list[Event]:
+    """Events for the faults among a launcher's documents that are new. Several launchers may tell of the same one."""
+    told = [doc for _, doc in docs if doc["type"] == "fault"]
+    if not told:
+        return []
+    known = NODE_RECORDS.all(state).get(node)
+    marks = known.fault_marks if known is not None else []
+    seen, room = {mark for mark, _ in marks}, FAULTS_MINUTE - sum(now - at < 60.0 for _, at in marks)
+    events: list[Event] = []
+    for doc in told:
+        gpu, code, number, boot = (doc.get(name) for name in ("gpu", "code", "number", "boot"))
+        if not isinstance(gpu, int) or not -1 <= gpu < DEVICES_MAX:
+            continue
+        if not isinstance(number, int) or not 0 <= number < 2**63:
+            continue
+        if not _FAULT_CODE.fullmatch(str(code)) or not _BOOT.fullmatch(str(boot)):
+            continue
+        fault = NodeFault(node, gpu, str(code), number, str(boot))
+        if fault.mark not in seen and len(events) < room:
+            seen.add(fault.mark)
+            events.append(Event(fault, now, SYSTEM))
+    return events
 
 
 def link_events(state: State, job: Job, links: Sequence[tuple[int, float, float]], now: float) -> list[Event]:

@@ -116,7 +116,8 @@ class Launcher:
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
         folders = {rank.rank: self._folder.rank_files_dir(rank.rank) for rank in self._gang.ranks}
-        shipper.watch(PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices, folders))
+        pulses = PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices, folders)
+        shipper.watch(pulses, companion.take_sample)
         if not ended:
             ended = self._supervise(shipper, companion)
         self._until_gone(self._gang.kill_strays)

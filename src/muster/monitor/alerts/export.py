@@ -16,8 +16,8 @@ from muster.core.units import format_duration
 from muster.monitor.alerts.evaluate import threshold_of
 from muster.monitor.alerts.rule import Rule, RuleSet
 from muster.monitor.alerts.signals import SIGNALS
+from muster.monitor.families import ALERTS
 
-FIRING: Final = "muster_alerts"  # labels: rule, severity; see `monitor.families`
 # Figures that dashboards ask for often, worked out once.
 RECORDED: Final = {
     "muster:accelerators:utilization": "sum by (pool) (muster_accelerators_used) / sum by (pool) (muster_accelerators)",
@@ -100,7 +100,7 @@ def _alert(rule: Rule, pages: str) -> dict[str, Any]:
     says = SIGNALS[rule.signal].says.replace("{value}", "...")
     return {
         "alert": "Muster" + "".join(part.capitalize() for part in rule.name.split("-")),
-        "expr": f'sum by (rule) ({FIRING}{{rule="{rule.name}"}}) > 0',
+        "expr": f'sum by (rule) ({ALERTS.name}{{rule="{rule.name}"}}) > 0',
         "labels": {"severity": rule.severity},
         "annotations": {
             "summary": f"{{{{ $value }}}} alerts of the rule {rule.name}: {says} ({threshold_of(rule)}{lasts})",
