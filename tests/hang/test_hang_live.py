@@ -116,7 +116,7 @@ def test_the_rank_that_does_not_come_to_a_collective_is_behind(live: LiveServer,
     job = live.submit(run, nproc=2, hang={"patience": "4s", "action": "report"}, resources=LITTLE)["id"]
     found = verdict(live, job)["verdict"]
     assert (found["kind"], found["behind"]) == ("no activity", [1])
-    assert found["signals"][-1].endswith("and rank 1 1 behind the others")
+    assert found["signals"][-1].endswith("; rank 1 began 1 fewer than the others")
     assert [one["collectives"] for one in found["ranks"]] == [{"0": 20}, {"0": 21}]
     (kept,) = until(lambda: live.get(f"/v1/jobs/{job}/stacks")["stacks"], "stacks")
     until(lambda: len(live.get(f"/v1/jobs/{job}/stacks/{kept['id']}")["ranks"]) == 2, "those of both")

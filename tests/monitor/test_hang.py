@@ -120,7 +120,7 @@ def test_the_rank_with_the_fewest_collectives_is_behind(reporting: bool, odd: in
     assert gang.found.behind == (odd,)
     signal = gang.found.signals[-1]
     assert signal.startswith("no collective begun for ")
-    assert signal.endswith(f"and rank {odd} {count} behind the others")
+    assert signal.endswith(f"; rank {odd} began {count} fewer than the others")
 
 
 def test_ranks_that_wait_busily_in_a_collective_are_no_reason_to_wait_for_ever() -> None:

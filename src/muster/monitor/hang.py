@@ -197,7 +197,7 @@ def _collective_signals(ranks: Sequence[RankActivity]) -> list[str]:
     if not late:
         return [told]
     which = [one for one in ranks if one.rank in late]
-    return [f"{told}, and {_names(which)} {min(late.values())} behind the others"]
+    return [f"{told}; {_names(which)} began {min(late.values())} fewer than the others"]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
