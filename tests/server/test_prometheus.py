@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import socket
 import subprocess
@@ -17,9 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from components import require
 from live import LiveServer, live_server, stop_everything, until
 from muster.monitor import families
+from muster.monitor.alerts.export import grafana_dashboard, prometheus_rules
+from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
 from sample_kit import dcgm_page, exporter
 
-HOW = "Install it: apt-get install prometheus."
+HOW = "Install it: apt-get install prometheus prometheus-alertmanager."
 OWN = ("server", "nodes", "devices")
 
 
@@ -110,37 +114,88 @@ def test_promtool_finds_nothing_to_correct(server: LiveServer) -> None:
         assert [line for line in told if not allowed or allowed not in line] == [], "dcgm-exporter's labels are its own"
 
 
-@contextmanager
-def prometheus(server: LiveServer, folder: Path, token: str) -> Iterator[str]:
-    """A real one with its configuration as docs/prometheus.md has it; its address."""
+@pytest.mark.component("prometheus")
+def test_promtool_accepts_the_rules_and_the_dashboard_asks_for_what_there_is(tmp_path: Path) -> None:
+    require("Prometheus", shutil.which("promtool") is not None, HOW)
+    file = tmp_path / "rules.yml"
+    file.write_text(prometheus_rules(default_rules(), "https://pages.example/runbooks/"))
+    checked = subprocess.run(["promtool", "check", "rules", str(file)], text=True, capture_output=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "runbook_url: https://pages.example/runbooks/device-idle" in file.read_text()
+    names = {one.name for one in (*families.SERVER, *families.WORK, *families.MACHINE, *families.DEVICE)}
+    names |= {f"{one.name}_bucket" for one in (*families.SERVER, *families.WORK) if one.kind == "histogram"}
+    asked = json.dumps(grafana_dashboard(default_rules())) + file.read_text()
+    assert set(re.findall(r"\bmuster_[a-z_]+", asked)) <= names
+
+
+def free_address() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextmanager
+def program(folder: Path, *command: str) -> Iterator[None]:
+    with (folder / f"{command[0]}.log").open("wb") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield
+    finally:
+        running.terminate()
+        running.wait(60)
+
+
+@contextmanager
+def prometheus(server: LiveServer, folder: Path, token: str, alertmanager: str) -> Iterator[str]:
+    """A real one with its configuration as docs/prometheus.md has it, and the rules in force; its address."""
+    address = free_address()
     (folder / "prometheus.token").write_text(token)
+    with server.http() as http:
+        rules = parse_alert_rules(http.get("/v1/alerts/rules").json()["text"])
+    (folder / "muster-rules.yml").write_text(prometheus_rules(rules))
     (folder / "prometheus.yml").write_text(
+        "global: {evaluation_interval: 1s}\n"
+        "rule_files: [muster-rules.yml]\n"
+        f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{alertmanager}']}}]}}]}}\n"
         "scrape_configs:\n"
         "  - job_name: muster\n    scrape_interval: 1s\n    scrape_timeout: 1s\n"
         "    authorization: {credentials_file: prometheus.token}\n"
         f"    static_configs:\n      - targets: ['{server.url.removeprefix('http://')}']\n"
     )
     words = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn"]
-    with (folder / "log").open("wb") as log:
-        command = ["prometheus", *words, f"--web.listen-address={address}"]
-        running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    try:
+    with program(folder, "prometheus", *words, f"--web.listen-address={address}"):
         yield f"http://{address}"
-    finally:
-        running.terminate()
-        running.wait(60)
+
+
+@contextmanager
+def alertmanager(folder: Path) -> Iterator[str]:
+    """A real one without receivers; its address."""
+    address = free_address()
+    (folder / "alertmanager.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+    words = (f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder / 'alerts'}")
+    with program(
+        folder, "prometheus-alertmanager", *words, f"--web.listen-address={address}", "--cluster.listen-address="
+    ):
+        yield address
 
 
 @pytest.mark.component("prometheus")
 def test_a_real_prometheus_scrapes_it_and_answers(server: LiveServer, tmp_path: Path) -> None:
-    require("Prometheus", shutil.which("prometheus") is not None, HOW)
+    """The rules in force are among what it scrapes; what fires under Muster reaches a real Alertmanager."""
+    tools = ("prometheus", "prometheus-alertmanager")
+    require("Prometheus", all(shutil.which(tool) is not None for tool in tools), HOW)
+    waits = {"signal": "queue_wait", "above": "0s", "owner": "me", "runbook": "job-waits",
+             "examples": {"fires": "1s", "quiet": "0s"}}  # fmt: skip
     with server.http() as http:
         body = {"name": "prometheus", "superuser": True, "role": "viewer"}
         token = http.post("/v1/tokens", json=body).json()["token"]
-    with prometheus(server, tmp_path, token) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        applied = http.put("/v1/alerts/rules", json={"text": json.dumps({"rules": {"it-waits": waits}})})
+        assert applied.status_code == 200, applied.text
+    with (
+        alertmanager(tmp_path) as alerts,
+        prometheus(server, tmp_path, token, alerts) as url,
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
 
         def ask(query: str) -> list[tuple[dict[str, str], float]]:
             try:
@@ -156,6 +211,18 @@ def test_a_real_prometheus_scrapes_it_and_answers(server: LiveServer, tmp_path: 
         assert ask("sum(DCGM_FI_DEV_GPU_UTIL)")[0][1] == 87
         assert ask("sum by (phase) (muster_jobs)")
         assert ask("histogram_quantile(0.9, muster_queue_delay_seconds_bucket)")
+        until(lambda: ask("muster:accelerators:utilization"), "a recorded figure")
+
+        def told() -> list[Any]:
+            try:
+                found = httpx.get(f"http://{alerts}/api/v2/alerts", trust_env=False).json()
+            except httpx.TransportError:
+                return []
+            return [one for one in found if one["labels"]["alertname"] == "MusterItWaits"]
+
+        (alert,) = until(told, "the alert")
+        assert alert["labels"]["severity"] == "warning"
+        assert alert["annotations"]["runbook"] == "job-waits"
 
 
 def test_on_the_servers_own_machine_it_may_be_open_and_nothing_else_is(tmp_path: Path) -> None:
