@@ -71,9 +71,11 @@ def test_a_dcgm_exporter_in_place_of_the_driver() -> None:
         (part,) = dcgm.slices(second)
         assert (part.profile, part.instance, part.memory) == ("1g.5gb", 9, 100 << 20)
         assert dcgm.sample(part) == {"gpu_memory": 10 << 20}
+        assert node_sample(10.0, read_machine(), [(first, dcgm.sample(first))]).devices[0].clock == 1_980_000_000
         served.page = "an error page"
         dcgm._at = -1e9
         assert dcgm.sample(first) == {}, "a gap and not the last value"
+        assert node_sample(10.0, read_machine(), [(first, dcgm.sample(first))]).devices == ()
 
 
 def test_a_node_exporter_in_place_of_the_kernel() -> None:

@@ -21,6 +21,8 @@ from live import LiveServer, live_server, stop_everything, until
 from muster.monitor import families
 from muster.monitor.alerts.export import grafana_dashboard, prometheus_rules
 from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
+from muster.server.prometheus.page import page as standby_page
+from muster.server.prometheus.requests import Requests
 from sample_kit import dcgm_page, exporter
 
 HOW = "Install it: apt-get install prometheus prometheus-alertmanager."
@@ -91,6 +93,12 @@ def test_the_page_says_what_the_cluster_does(server: LiveServer) -> None:
     assert not [route for route in routes if "job-" in route or "waits-" in route], "templates, not paths"
     assert "muster_node_cpus" not in found
     assert [name for name in samples(page(server, "dcgm")) if not name.startswith("DCGM_")] == []
+
+
+def test_a_server_that_does_not_lead_knows_of_itself_alone() -> None:
+    found = samples(b"".join(standby_page(None, Requests(), ("server", "devices"))).decode())
+    assert found["muster_leader"] == [({}, 0.0)]
+    assert not [name for name in found if "job" in name or "node" in name or "event" in name]
 
 
 def test_nobody_can_make_up_a_route(server: LiveServer) -> None:

@@ -89,6 +89,8 @@ class Sampler:
                 source, read = open_sources()
                 devices = self._devices(source) if source is not None else {}
                 faults = _watch_faults(source, devices)
+            elif source is not None and not isinstance(source, Nvml) and not any(devices.values()):
+                devices = self._devices(source)  # an exporter that was not there yet
             values: dict[str, Mapping[str, float]] = {}  # by device
             for rank, root in self.roots.items():
                 taken, now = take(root, self.leave_out), time.monotonic()

@@ -31,8 +31,8 @@ class DeviceSource(Protocol):
 def node_sample(
     every: float, machine: Machine, devices: Iterable[tuple[Device, Mapping[str, float]]]
 ) -> wire.NodeSample:
-    """`devices`: each with its values; see `Nvml.sample`."""
-    return wire.NodeSample(every, **machine, devices=tuple(_device(one, values) for one, values in devices))
+    """`devices`: each with its values; see `Nvml.sample`. One that says nothing is left out: it may be gone."""
+    return wire.NodeSample(every, **machine, devices=tuple(_device(one, values) for one, values in devices if values))
 
 
 def read_machine() -> Machine:

@@ -226,11 +226,11 @@ class Leader:
 
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)
-        self.counters.committed(events, self.store.state())
         for follower in self.followers:
             follower.on_commit(events)
         self.alerts.on_commit(events)
         self._on_events(events)
+        self.counters.committed(events, self.store.state())
 
     def _exec_ended(self, one: Exec, seconds: float) -> None:
         """Records the end of an exec session. The event loop calls it, so it waits for no disk."""
