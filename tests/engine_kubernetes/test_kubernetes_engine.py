@@ -231,6 +231,44 @@ def test_drains_go_both_ways(rig: KubernetesRig, server: LiveServer) -> None:
     until(lambda: machines(server)["node-b"]["health"] == "healthy", "what kubectl undid")
 
 
+def checks_left(rig: KubernetesRig) -> list[str]:
+    return [item["metadata"]["name"] for item in rig.store.list("Job", labels="muster.dev/check")]
+
+
+def test_a_node_without_a_job_is_checked_even_if_it_is_drained(rig: KubernetesRig, server: LiveServer) -> None:
+    rig.store.edit("Node", "", "node-b", lambda node: node["spec"].update(unschedulable=True), "kubectl")
+    try:
+        found = server.post("/v1/nodes/node-b/check")
+    finally:
+        rig.store.edit("Node", "", "node-b", lambda node: node["spec"].pop("unschedulable"), "kubectl")
+    assert not found["later"]
+    assert {one["check"] for one in found["findings"]} >= {"disk", "kernel_log", "devices"}
+    assert {one["status"] for one in found["findings"]} <= {"ok", "unknown"}, found
+    assert not checks_left(rig)
+    assert "checked" in [entry["kind"] for entry in server.get("/v1/nodes/node-b/history")["entries"]]
+
+
+def test_a_check_of_a_full_node_leaves_the_devices_out_and_one_of_a_killed_server_is_removed(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job, pod = up(rig, server, tmp_path, resources=WHOLE, nproc=1)
+    node = pod["spec"]["nodeName"]
+    found = {one["check"]: one for one in server.post(f"/v1/nodes/{node}/check")["findings"]}
+    assert found["disk"]["status"] == "ok"
+    assert {found[name]["status"] for name in found if name.startswith("device")} == {"unknown"}
+    assert "others hold" in found["device_memory"]["detail"]
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+    (installation,) = {
+        item["metadata"]["labels"]["muster.dev/installation"] for item in rig.store.list("ConfigMap", rig.namespace)
+    }
+    labels = {"muster.dev/installation": installation, "muster.dev/check": "muster-check-left"}
+    spec = {"suspend": True, "completions": 1, "template": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}
+    meta = {"name": "muster-check-left", "namespace": "training", "labels": labels}
+    rig.store.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+    until(lambda: not checks_left(rig), "what another server left to be gone")
+
+
 def test_a_gang_as_a_jobset(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
     run = "import os; open('ran-' + os.environ['RANK'], 'w').write(os.environ['MASTER_ADDR'])"
     job = submit(rig, server, tmp_path, run, num_nodes=2, kubernetes={"form": "jobset"})

@@ -131,6 +131,56 @@ def test_an_option_that_would_change_who_it_is_is_refused(server: LiveServer) ->
     assert "--uid=1000" in ended["reason"]["message"]
 
 
+def check_jobs(rig: SlurmRig) -> list[str]:
+    lines = rig.tool("squeue", "-h", "-O", "Comment:").splitlines()
+    return [line for line in lines if ":check:" in line]
+
+
+def test_a_node_without_a_job_is_checked_and_a_drained_one_is_refused_plainly(
+    rig: SlurmRig, server: LiveServer
+) -> None:
+    found = server.post("/v1/nodes/n2/check")
+    assert not found["later"]
+    status = {one["check"]: one["status"] for one in found["findings"]}
+    assert status["disk"] == "ok"
+    assert set(status.values()) <= {"ok", "unknown"}, found
+    until(lambda: not check_jobs(rig), "its Slurm job to be gone")
+    assert server.get("/v1/nodes/n2/history")["entries"][-1]["kind"] == "checked"
+    rig.tool("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=bad fan")
+    try:
+        until(lambda: next(n for n in server.get("/v1/nodes")["nodes"] if n["name"] == "n2")["health"] != "healthy")
+        with server.http() as http:
+            answer = http.post("/v1/nodes/n2/check")
+        assert answer.status_code == 502
+        assert "Slurm starts nothing on it (IDLE+DRAIN, bad fan" in answer.json()["error"]["message"]
+    finally:
+        rig.tool("scontrol", "update", "NodeName=n2", "State=RESUME")
+
+
+def test_a_check_beside_a_job_leaves_its_devices_alone_and_one_that_was_left_is_cancelled(
+    rig: SlurmRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job = submit(rig, server, tmp_path, COUNT + HELD, **ALL, slurm={"nodelist": "n1"})
+    until(lambda: (tmp_path / "up-0").exists(), "its rank")
+
+    def used() -> int:
+        (node,) = [one for one in server.get("/v1/nodes")["nodes"] if one["name"] == "n1"]
+        return int(node["used"]["accelerators"])
+
+    until(lambda: used() == 2, "its devices to be seen in use")
+    found = {one["check"]: one for one in server.post("/v1/nodes/n1/check")["findings"]}
+    assert found["disk"]["status"] == "ok"
+    assert {(one["status"], one["detail"]) for name, one in found.items() if name.startswith("device")} == {
+        ("unknown", "others hold the node's accelerators")
+    }
+    (mark,) = {line.split(":")[1] for line in rig.tool("squeue", "-h", "-O", "Comment:").splitlines()}
+    held = ["--hold", "--output=/dev/null", f"--comment=muster:{mark}:check:n3:0123456789ab", "--wrap=true"]
+    rig.tool("sbatch", *held)
+    until(lambda: not check_jobs(rig), "what another server left to be cancelled")
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+
+
 def test_drains_are_seen_both_ways(rig: SlurmRig, server: LiveServer) -> None:
     def health(name: str) -> tuple[str, str]:
         node = next(node for node in server.get("/v1/nodes")["nodes"] if node["name"] == name)
