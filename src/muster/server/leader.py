@@ -23,6 +23,7 @@ from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.ingest_run import reported_step
 from muster.control.loop import Controller
+from muster.control.meetings import Meetings
 from muster.control.metric_tap import MetricTap
 from muster.control.outbox import Outbox
 from muster.control.quota import UNLIMITED, Quota
@@ -97,7 +98,7 @@ class Leader:
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.tap = MetricTap()
-        self.stack_orders = StackOrders(self.commit, self.clock.now)
+        self.stack_orders, self.meetings = StackOrders(self.commit, self.clock.now), Meetings()
         self.ingest = Ingest(
             store,
             self.commit,
