@@ -356,6 +356,7 @@ class Batch:
     offset: tuple[float, float] | None = None
     # Of the first worker: other worker, MB/s and round trip in ms of its link; see `runtime.link_check`.
     links: tuple[tuple[int, float, float], ...] = ()
+    told: bool = False  # it is leaving because its cluster told it to, and the cluster may know why
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -369,7 +370,7 @@ class Batch:
             "times": [p.times for p in self.pieces],
         }
         if self.leaving is not None:
-            header["leaving"] = self.leaving
+            header |= {"leaving": self.leaving, "told": self.told}
         if self.offset is not None:
             header["offset"] = self.offset
         if self.links:
@@ -418,6 +419,7 @@ class Batch:
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
                 clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset, links,
+                header.get("told") is True,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
