@@ -49,7 +49,7 @@ class SlurmChecks:
         for row in self._slurm.rows.values():
             word, _, rest = row.comment.removeprefix(self._slurm.mark).partition(":")
             tag = rest.rpartition(":")[2]
-            if word == WORD and row.state not in OVER and tag not in self._tags:
+            if word == WORD and row.state not in (*OVER, "COMPLETING") and tag not in self._tags:
                 self._slurm.client.cancel([row.id])
                 if re.fullmatch("[0-9a-f]+", tag):
                     _output(self._slurm, tag).unlink(missing_ok=True)
@@ -61,7 +61,7 @@ class _SlurmCheck:
     def __init__(self, slurm: SlurmState, tags: set[str], machine: MachineRow, asked: int, devices: int) -> None:
         self._slurm, self._tags, self._tag = slurm, tags, os.urandom(6).hex()
         self._output = _output(slurm, self._tag)
-        self._over_at: float | None = None  # monotonic
+        self._over, self._over_at = False, 0.0  # monotonic: since when Slurm says so
         wanted = _submission(slurm, machine, self._tag, asked, devices)
         tags.add(self._tag)
         try:
@@ -74,20 +74,22 @@ class _SlurmCheck:
         os.listdir(self._output.parent)  # noqa: PTH208  (a network file system may keep saying that it is not there)
         text = self._output.read_text(errors="replace") if self._output.exists() else ""
         if is_whole(text):
+            self._over = True
             return Progress("ended", text)
         row = self._slurm.rows.get(self._id)
         if row is None or row.state in PENDING:
             return Progress("waiting", f"Slurm: {row.reason}" if row is not None else "")
         if row.state not in OVER:
             return Progress("running")
-        self._over_at = self._over_at if self._over_at is not None else time.monotonic()
+        self._over_at = self._over_at or time.monotonic()
         if time.monotonic() - self._over_at < LATE:
             return Progress("running")
         return Progress("ended", f"Slurm says {row.state}. {text}")
 
     def remove(self) -> None:
-        with suppress(EngineError):  # then the next look cancels it
-            self._slurm.client.cancel([self._id])
+        if not self._over:  # else it ends by itself, and Slurm's tools would wait for it
+            with suppress(EngineError):  # then the next look cancels it
+                self._slurm.client.cancel([self._id])
         with suppress(OSError):
             self._output.unlink(missing_ok=True)
         self._tags.discard(self._tag)

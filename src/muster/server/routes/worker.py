@@ -115,7 +115,7 @@ def meet(body: MeetBody, leader: Leading, calling_attempt: CallingAttempt) -> Me
     assert job.attempt is not None
     workers, state = job.attempt.workers, leader.store.state()
     sick = nodes_to_check(state, job.attempt.pool, now)
-    sound = all(one.placed and one.node not in sick for one in workers)
+    sound = job.stop is not None or all(one.placed and one.node not in sick for one in workers)
     return leader.meetings.join(calling_attempt, len(workers), body.worker, body.late, body.port, sound, now)
 
 
