@@ -434,6 +434,7 @@ class Batch:
     # Of the first worker: other worker, MB/s and round trip in ms of its link; see `runtime.link_check`.
     links: tuple[tuple[int, float, float], ...] = ()
     sample: NodeSample | None = None  # of its machine, if there is a new one
+    told: bool = False  # it is leaving because its cluster told it to, and the cluster may know why
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -447,7 +448,7 @@ class Batch:
             "times": [p.times for p in self.pieces],
         }
         if self.leaving is not None:
-            header["leaving"] = self.leaving
+            header |= {"leaving": self.leaving, "told": self.told}
         if self.offset is not None:
             header["offset"] = self.offset
         if self.links:
@@ -502,7 +503,7 @@ class Batch:
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
                 clock, tuple(Pulse.from_list(*pair) for pair in zip(pulses, counts, strict=True)), offset, links,
-                sample,
+                sample, header.get("told") is True,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error

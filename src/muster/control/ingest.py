@@ -22,7 +22,7 @@ from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.node_health import clock_events, fault_events, leaves, link_events
+from muster.control.node_health import clock_events, evicted, fault_events, leaves, link_events
 from muster.control.node_samples import NodeSamples
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.reconcile import GANG_GRACE
@@ -142,6 +142,7 @@ class Ingest:
         attempt = self._open(job_id, number)
         batch = _masked(self._explained(job_id, number, batch), attempt.masker)
         check_ranks(attempt.gang, batch)
+        why = self._eviction(job_id, number, batch)
         command: Command | None = None
         place: Node | None = None
         with attempt.lock:
@@ -176,7 +177,7 @@ class Ingest:
                 if self._gone(job_id):  # deleted meanwhile: nothing may be written after the deletion
                     return Entry()
                 job = state.jobs.get(job_id)
-                told = _worker_news(state, job, number, batch, now)
+                told = _worker_news(state, job, number, batch, why, now)
                 place = _place(state, job, number, batch.worker)
                 told += fault_events(state, place.name, docs, now) if place is not None else []
                 if attempt.job and batch.state == "running":
@@ -244,6 +245,17 @@ class Ingest:
             _log.exception("the engine can't say why worker %s of %s/%s left", batch.worker, job_id, number)
             return batch
         return replace(batch, exit=replace(batch.exit, reason=found[0], detail=found[1])) if found else batch
+
+    def _eviction(self, job_id: str, number: int, batch: Batch) -> tuple[str, str] | None:
+        """Why the cluster takes a running worker's place away; None if it does not, or does not say."""
+        job = self._store.state().jobs.get(job_id)
+        if self._cause is None or not batch.told or batch.state != "running" or job is None or job.stop is not None:
+            return None
+        try:
+            return self._cause(job_id, number, batch.worker)
+        except Exception:
+            _log.exception("the engine can't say why worker %s of %s/%s leaves", batch.worker, job_id, number)
+            return None
 
     def _gone(self, job_id: str) -> bool:
         return self._intake is not None and self._intake.gone(job_id)
@@ -363,8 +375,11 @@ def _ends(batch: Batch) -> dict[tuple[int, Stream], int]:
     return {(piece.rank, piece.stream): piece.offset + len(piece.data) for piece in batch.pieces}
 
 
-def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
-    """Events for a worker that has a machine, started or ended according to the batch, if that is new."""
+def _worker_news(
+    state: State, job: Job | None, number: int, batch: Batch, why: tuple[str, str] | None, now: float
+) -> list[Event]:
+    """Events for a worker that has a machine, started or ended according to the batch, if that is new. `why`: its
+    cluster takes its place away."""
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
         return []
     workers = job.attempt.workers
@@ -377,7 +392,10 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
     if worker.state == "starting":
         events += workers_running(job, {batch.worker}, now)
     if batch.leaving is not None and batch.state == "running":
-        events += leaves(state, job, batch.worker, batch.leaving, now)
+        if not batch.told:
+            events += leaves(state, job, batch.worker, batch.leaving, now)
+        elif why is not None:
+            events += evicted(state, job, batch.worker, batch.leaving, why, now)
     if batch.offset is not None and worker.placed:
         events += clock_events(state, worker.node, *batch.offset, now)
     if batch.links and batch.worker == 0:

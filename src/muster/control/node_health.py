@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 from muster.core.entities.node import CHECKS, SPOT, Node, NodeHealth
-from muster.core.entities.node_record import NODE_RECORDS, NodeFault, NodeFinding
+from muster.core.entities.node_record import NODE_RECORDS, NodeFault, NodeFinding, NodeRecord
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobStopping
@@ -27,6 +27,7 @@ NAMED_MAX: Final = 256  # nodes that a launch names, those that failed last
 BREAKER: Final = 0.1  # the part of a pool that the checks may take out
 OUT_FIRST: Final = 900.0  # seconds that a node is out after its first failed check, doubled with each
 OUT_TIMES: Final = 6  # failed checks after which it stays out
+GONE: Final = 900.0  # seconds after a spot notice; the longest that clouds give is ten minutes
 FAILED: Final = "node_check_failed"
 LINK_SLOW: Final = 0.25  # the part of the other links' median below which a link is slow
 LINKS_COMPARED: Final = 3  # other links, at least
@@ -60,6 +61,19 @@ def leaves(state: State, job: Job, worker: int, left: float, now: float) -> list
     if node is not None and node.role != "slot" and node.health == "healthy":
         events.append(Event(NodeHealth(node.name, "draining", "it is taken away (spot notice)", SPOT), now, SYSTEM))
     return events
+
+
+def evicted(state: State, job: Job, worker: int, left: float, why: tuple[str, str], now: float) -> list[Event]:
+    """Events for a worker whose place the cluster takes away in `left` seconds: the whole gang saves together. `why`: a
+    reason's code and the cluster's words. A node of a spot pool that goes is one that is taken away."""
+    assert job.attempt is not None
+    code, words = why
+    if job.stop is not None or code not in ("preempted", "node_lost"):
+        return []
+    if code == "node_lost" and is_spot(state, job.attempt.pool):
+        return leaves(state, job, worker, left, now)
+    stopping = JobStopping(reason(code, words), "queued", max(0.0, left - LEAVE_SPARE))
+    return [Event(stopping, now, SYSTEM, job.project, job.id, job.attempt.number)]
 
 
 def nodes_to_check(state: State, pool: str, now: float) -> tuple[str, ...]:
@@ -152,7 +166,8 @@ def quarantines(state: State, jobs: Iterable[Job], now: float) -> list[Event]:
 
 
 def returns(state: State, now: float) -> list[Event]:
-    """Events for the nodes that the checks took out and that have been out for long enough."""
+    """Events for the nodes that the checks took out and that have been out for long enough, and for spot machines that
+    are there long after they should have gone: those are others of the same name."""
     records = NODE_RECORDS.all(state)
     events = []
     for node in (*state.nodes.values(), *state.machines.values()):
@@ -160,6 +175,10 @@ def returns(state: State, now: float) -> list[Event]:
         if record is not None and (back := _back_at(record.failures.get(FAILED, 1), record.last)) and now >= back:
             healthy = NodeHealth(node.name, "healthy", "it is checked before the next start there", CHECKS)
             events.append(Event(healthy, now, SYSTEM))
+        elif node.by == SPOT and node.health == "draining" and now - _noted(records.get(node.name), "draining") >= GONE:
+            events.append(
+                Event(NodeHealth(node.name, "healthy", "it was not taken away, or is back", SPOT), now, SYSTEM)
+            )
     return events
 
 
@@ -170,6 +189,12 @@ def may_take_out(state: State, node: Node, taken: Container[str]) -> bool:
     pool = [other for other in group.values() if other.pool == node.pool and other.role == node.role]
     gone = sum(_out(other) or other.name in taken for other in pool)
     return node.health == "healthy" and len(pool) > 1 and gone < max(1, int(len(pool) * BREAKER))
+
+
+def _noted(record: NodeRecord | None, kind: str) -> float:
+    """When the newest entry of this kind was made; 0 for never."""
+    history = record.history if record is not None else []
+    return next((float(one["time"]) for one in reversed(history) if one["kind"] == kind), 0.0)
 
 
 def _back_at(failed: int, last: float) -> float | None:

@@ -27,6 +27,7 @@ from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.ingest_run import reported_step
 from muster.control.loop import Controller
+from muster.control.meetings import Meetings
 from muster.control.metric_tap import MetricTap
 from muster.control.node_samples import NodeSamples
 from muster.control.outbox import Outbox
@@ -113,7 +114,7 @@ class Leader:
             may_act,
             self._server_figures,
         )
-        self.stack_orders = StackOrders(self.commit, self.clock.now)
+        self.stack_orders, self.meetings = StackOrders(self.commit, self.clock.now), Meetings()
         self.ingest = Ingest(
             store,
             self.commit,
