@@ -78,3 +78,11 @@ def test_a_step_up_is_found_wherever_it_comes(seed: int) -> None:
 
 def test_the_path_is_not_moved_by_outliers() -> None:
     assert path_of([1.0] * 20 + [1e9] * 10) == (1.0, 0.0)
+
+
+def test_a_gradient_norm_that_doubles_is_ordinary_and_one_that_is_four_times_as_large_is_not() -> None:
+    usual = [0.25 + 0.004 * (step % 3) for step in range(60)]
+    for factor, found in ((2.0, 0), (4.0, 1)):
+        path = Path("grad_norm")
+        points = enumerate([*usual, *([0.25 * factor] * 8)])
+        assert len(path.take(points)) == found

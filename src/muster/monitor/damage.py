@@ -17,6 +17,7 @@ WINDOW: Final = 64  # values that make the path
 WARM_UP: Final = 32  # values before the first judgement
 JUMP_WIDTHS: Final = 12.0  # times the path's width above it, in most of the last values
 JUMP_SHARE: Final = 0.5  # and at least this part of the median above it
+NORM_SHARE: Final = 2.0  # the same for a gradient norm, which doubles for a while in ordinary runs
 LAST: Final = 5  # values of which
 MOST: Final = 4  # must be that far off
 AGAIN: Final = 8  # values after which the path is worked out anew
@@ -96,9 +97,10 @@ class Path:
         if self._known is None:
             self._known = path_of(self._values)
         middle, width = self._known
+        share = NORM_SHARE if self.metric in NORMS else JUMP_SHARE
         if middle == 0:  # such as a norm of nothing: any other value would be a jump
             return False
-        return value - middle > max(JUMP_WIDTHS * width, JUMP_SHARE * abs(middle))
+        return value - middle > max(JUMP_WIDTHS * width, share * abs(middle))
 
 
 def path_of(values: Iterable[float]) -> tuple[float, float]:
