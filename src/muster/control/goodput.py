@@ -63,8 +63,9 @@ class GoodputLedger:
         if stale := list(dict.fromkeys((one.run, one.attempt) for one in held if one.stale)):
             self._track.db.write(goodput_record(self._ended(stale)))
             held = self._rows(want)
-        stored = {(one.run, one.attempt) for one in held}
-        for run, facts in self._facts(live).items():
+        found = self._facts(live)
+        stored = {(one.run, one.attempt) for one in held} if found else set()
+        for run, facts in found.items():
             # The one that holds seats, and one before it that ended just now.
             for one in facts.attempts[-2:]:
                 if (run, one.number) not in stored:

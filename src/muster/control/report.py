@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, cast
+from functools import cache
+from typing import Final, Literal, cast
 
 from muster.api.report import ReportView
 from muster.control.goodput import GoodputLedger
 from muster.control.node_health import is_spot
-from muster.monitor.report.facts import AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact, unit_of
+from muster.monitor.report.facts import AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact
 from muster.monitor.report.period import Period
-from muster.monitor.report.report import make_report, period_view
-from muster.monitor.rollup import DAY, from_text
+from muster.monitor.report.report import Values, make_report, period_view, values
+from muster.monitor.rollup import DAY, THERE, from_text
 from muster.store.base import Store
 from muster.store.past import targets_of
 from muster.track.goodput_rows import GoodputFilter, HeldDay
 from muster.track.record_db import RecordDb
 from muster.track.report_rows import (
-    LONGEST,
     ROWS_MAX,
     ReportSpan,
     read_attempts,
@@ -28,63 +28,100 @@ from muster.track.report_rows import (
     read_waits,
 )
 
+KEPT_FOR: Final = 3600.0  # seconds
+KEPT_MAX: Final = 200  # periods
+
+
+class KeptValues:
+    """Values of periods that are over, which change little: a report of half a year takes as long as a month's."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[float, Values]] = {}
+
+    def get(self, key: Hashable, now: float, make: Callable[[], Values]) -> Values:
+        known = self._kept.get(key)
+        if known is not None and 0 <= now - known[0] < KEPT_FOR:
+            return known[1]
+        made = make()
+        while len(self._kept) >= KEPT_MAX:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[key] = (now, made)
+        return made
+
 
 @dataclass(frozen=True, slots=True)
 class ReportReader:
+    """`live`: jobs that hold seats and count. `first`: the time of the first event that is recorded."""
+
     store: Store
     db: RecordDb
     ledger: GoodputLedger
-    live: Callable[[GoodputFilter], Sequence[str]]  # jobs that hold seats and count
-    first: float  # the time of the first event that is recorded
+    live: Callable[[GoodputFilter], Sequence[str]]
+    first: float
+    kept: KeptValues
 
     def report(self, periods: Sequence[Period], projects: Sequence[str] | None, now: float, zone: str) -> ReportView:
         """`periods`: those before, the oldest first, and the one of the report. `projects`: None for all."""
-        span = ReportSpan(periods[0].begin, periods[-1].until(now) + 1, projects)
-        facts = self._facts(span)
-        terms = self._terms(facts, now, projects is None)
-        made = make_report(facts, periods, terms)
+        *earlier, period = periods
+        covered = tuple(sorted(projects)) if projects is not None else None
+        facts = self._facts(period, covered, now)
+        terms = self._terms(facts, now, covered is None)
+        made = make_report(facts, period, terms, [self._values(one, covered, terms) for one in earlier])
         return {
             "now": now,
             "zone": zone,
-            "period": period_view(periods[-1], now),
-            "before": [period_view(one, now) for one in periods[:-1]],
-            "projects": sorted(projects) if projects is not None else None,
+            "period": period_view(period, now),
+            "before": [period_view(one, now) for one in earlier],
+            "projects": list(covered) if covered is not None else None,
             "unit": cast(Literal["accelerator", "cpu"], terms.unit),
             "figures": made.figures,
             "waste": made.waste,
-            "notes": _notes(facts, periods[-1], self.first),
+            "notes": _notes(facts, period, self.first),
         }
+
+    def _values(self, period: Period, projects: tuple[str, ...] | None, terms: Terms) -> Values:
+        if period.end <= self.first:
+            return {}
+        key = (period.begin, period.end, projects, terms.unit, self.store.state().rules.model_dump_json())
+
+        def make() -> Values:
+            return values(self._facts(period, projects, terms.now), period, terms)
+
+        return self.kept.get(key, terms.now, make)
 
     def _terms(self, facts: Facts, now: float, whole: bool) -> Terms:
         state = self.store.state()
         rules = state.rules
-        targets = {(str(work), high): seconds for (work, high), seconds in targets_of(rules).items()}
-        unit = unit_of(facts.held, facts.use if whole else ())
+        counted = any(one.unit == "accelerator" for one in facts.held)
+        there = any(one.bucket.high(THERE) for one in facts.use)
         return Terms(
-            now,
-            self.first,
-            whole,
-            unit,
-            lambda pool: rules.pool(pool).price,
-            lambda pool: is_spot(state, pool),
-            targets,
+            now=now,
+            first=self.first,
+            whole=whole,
+            unit="accelerator" if counted or there else "cpu",
+            price=cache(lambda pool: rules.pool(pool).price),
+            spot=cache(lambda pool: is_spot(state, pool)),
+            targets={(str(work), high): seconds for (work, high), seconds in targets_of(rules).items()},
         )
 
-    def _facts(self, span: ReportSpan) -> Facts:
+    def _facts(self, period: Period, projects: tuple[str, ...] | None, now: float) -> Facts:
+        span = ReportSpan(period.begin, period.until(now) + 1, projects)
         begin, end = int(span.begin) // DAY * DAY, int(span.end) + DAY
+        want = GoodputFilter(begin, projects=span.projects, until=end)
+        held = self._held(self.ledger.read(want, self.live(want)))
         with self.db.reading() as connection:
-            runs = {one.id: one for one in map(RunFact._make, read_runs(connection, span))}
-            waits = [WaitFact(*one) for one in read_waits(connection, span)]
+            # Runs that were submitted before, and ended in the span, held something in it.
+            rows = read_runs(connection, span, {one.run for one in held})
+            runs = {one.id: one for one in map(RunFact._make, rows)}
+            waits = [WaitFact._make(one) for one in read_waits(connection, span)]
             tried = [one.id for one in runs.values() if one.attempts > 1 or one.phase == "failed"]
             attempts: dict[str, list[AttemptFact]] = {}
             for row in read_attempts(connection, tried):
-                attempts.setdefault(row[0], []).append(AttemptFact(*row))
-        want = GoodputFilter(begin, projects=span.projects, until=end)
-        held = self._held(self.ledger.read(want, self.live(want)))
+                attempts.setdefault(row[0], []).append(AttemptFact._make(row))
         use: list[UseFact] = []
         if span.projects is None:
-            rows = self.store.rollups(DAY, None, begin, end)
-            use = [UseFact(row.start, row.pool, from_text(row.data)) for row in rows]
+            buckets = self.store.rollups(DAY, None, begin, end)
+            use = [UseFact(one.start, one.pool, from_text(one.data)) for one in buckets]
         return Facts(runs, held, waits, attempts, use)
 
     def _held(self, days: Sequence[HeldDay]) -> list[HeldFact]:
@@ -112,10 +149,4 @@ def _notes(facts: Facts, period: Period, first: float) -> list[str]:
         )
     if len(facts.runs) >= ROWS_MAX or len(facts.waits) >= ROWS_MAX:
         notes.append(f"There were more runs than are looked at; the newest {ROWS_MAX:,} count.")
-    if any(one.run not in facts.runs for one in facts.held):
-        days = int(LONGEST // 86_400)
-        notes.append(
-            f"Runs that were submitted more than {days} days before the oldest of these periods count by their hours "
-            "alone."
-        )
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
@@ -12,6 +12,8 @@ from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import put
 from muster.store.record_tables import goodput, goodput_nodes
+
+_PAGE: Final = 5_000  # rows that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,9 @@ def read_goodput(connection: Connection, want: GoodputFilter) -> Iterator[HeldDa
     if want.node is not None:
         both = (columns.run == goodput_nodes.c.run) & (columns.attempt == goodput_nodes.c.attempt)
         query = query.join(goodput_nodes, both).where(goodput_nodes.c.node == want.node)
-    for run, attempt, unit, held, day, doc, stale, project in connection.execute(query):
-        yield HeldDay(run, attempt, unit, held, DayTime(day, **loads(doc)), bool(stale), project)
+    for part in connection.execute(query).partitions(_PAGE):  # row by row takes half as long again
+        for run, attempt, unit, held, day, doc, stale, project in part:
+            yield HeldDay(run, attempt, unit, held, DayTime(day, **loads(doc)), bool(stale), project)
 
 
 def _conditions(want: GoodputFilter) -> Iterator[ColumnElement[bool]]:

@@ -16,7 +16,7 @@ from muster.track.rows import chunks
 from muster.track.values import pairs
 
 ROWS_MAX: Final = 400_000  # runs, and waits, of one report: the newest
-LONGEST: Final = 90 * 86_400.0  # seconds before the span in which runs were submitted that are looked at
+_PAGE: Final = 5_000  # rows that are read at a time
 FAMILY: Final = "family"  # the tag that says which family a run belongs to
 
 
@@ -29,22 +29,33 @@ class ReportSpan:
     projects: Sequence[str] | None
 
 
-def read_runs(connection: Connection, span: ReportSpan) -> Iterator[tuple[Any, ...]]:
-    """Runs of jobs as (id, project, user, name, kind, phase, created_at, ended_at, parent, attempts, family)."""
+def read_runs(connection: Connection, span: ReportSpan, others: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """Runs of jobs that were submitted in the span, those of `others` that were before, and what these are tasks of.
+
+    Each is (id, project, user, name, kind, phase, created_at, ended_at, parent, attempts, family).
+    """
     runs = records.runs.c
-    query = (
-        select(
-            runs.id, runs.project, runs.user, runs.name, runs.kind, runs.phase, runs.created_at, runs.ended_at,
-            runs.parent, runs.attempts, runs.experiment,
-        )
-        .where(*_submitted(span))
-        .order_by(runs.created_at.desc())
-        .limit(ROWS_MAX)
-    )  # fmt: skip
-    tags, own = _families(connection), _experiments(connection)
-    for row in connection.execute(query):
-        run, experiment = row[0], row[10]
-        yield (*row[:10], tags.get(run) or own.get(experiment, ""))
+    chosen = select(
+        runs.id, runs.project, runs.user, runs.name, runs.kind, runs.phase, runs.created_at, runs.ended_at,
+        runs.parent, runs.attempts, runs.experiment,
+    ).where(runs.source == "job", *_visible(span))  # fmt: skip
+    tags, own, known, parents = _families(connection), _experiments(connection), set[str](), set[str]()
+    submitted = (runs.created_at >= span.begin, runs.created_at < span.end)
+    first = [chosen.where(*submitted).order_by(runs.created_at.desc()).limit(ROWS_MAX)]
+
+    def read(queries: Iterable[Select[Any]]) -> Iterator[tuple[Any, ...]]:
+        for query in queries:
+            for part in connection.execute(query).partitions(_PAGE):
+                for id, project, user, name, kind, phase, created, ended, parent, attempts, experiment in part:
+                    known.add(id)
+                    if parent is not None:
+                        parents.add(parent)
+                    family = tags.get(id) or own.get(experiment, "")
+                    yield id, project, user, name, kind, phase, created, ended, parent, attempts, family
+
+    yield from read(first)
+    for wanted in (others, parents):
+        yield from read(chosen.where(runs.id.in_(part)) for part in chunks(list(set(wanted) - known)))
 
 
 def read_attempts(connection: Connection, runs: Iterable[str]) -> Iterator[tuple[Any, ...]]:
@@ -72,8 +83,9 @@ def read_pools(connection: Connection, runs: Iterable[str]) -> dict[tuple[str, i
 
 def read_waits(connection: Connection, span: ReportSpan) -> Iterator[tuple[float, float, str, bool]]:
     """First starts in the span as (started_at, seconds of waiting, class of work, high priority); from one index."""
-    for started, wait, work, high in connection.execute(waits_query(span)):
-        yield started, wait, work, bool(high)
+    for part in connection.execute(waits_query(span)).partitions(_PAGE):
+        for started, wait, work, high in part:
+            yield started, wait, work, bool(high)
 
 
 def waits_query(span: ReportSpan) -> Select[Any]:
@@ -87,13 +99,9 @@ def waits_query(span: ReportSpan) -> Select[Any]:
     return query.where(*where).order_by(jobs.started_at.desc()).limit(ROWS_MAX)
 
 
-def _submitted(span: ReportSpan) -> Iterator[ColumnElement[bool]]:
-    runs = records.runs.c
-    yield runs.created_at >= span.begin - LONGEST
-    yield runs.created_at < span.end
-    yield runs.source == "job"
+def _visible(span: ReportSpan) -> Iterator[ColumnElement[bool]]:
     if span.projects is not None:
-        yield runs.project.in_(span.projects)
+        yield records.runs.c.project.in_(span.projects)
 
 
 def _families(connection: Connection) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from muster.core.reasons import REASONS
 from muster.core.resources import WHOLE
@@ -13,6 +14,10 @@ from muster.monitor.rollup import Bucket
 from muster.monitor.time_ledger import SECOND
 
 HOUR: Final = 3600.0
+_UNIT_HOUR: Final = WHOLE * SECOND * HOUR
+_NOON: Final = 43_200
+
+Fact = TypeVar("Fact")
 
 
 class RunFact(NamedTuple):
@@ -43,9 +48,13 @@ class HeldFact(NamedTuple):
     parts: Mapping[str, int]
 
     @property
+    def seconds(self) -> float:
+        return sum(self.parts.values()) / SECOND
+
+    @property
     def hours(self) -> float:
         """Unit-hours."""
-        return self.units * sum(self.parts.values()) / (WHOLE * SECOND * HOUR)
+        return self.units * sum(self.parts.values()) / _UNIT_HOUR
 
 
 class WaitFact(NamedTuple):
@@ -73,6 +82,14 @@ class AttemptFact(NamedTuple):
         return REASONS[self.code].category if self.code in REASONS else ""
 
 
+class FailureFact(NamedTuple):
+    """A failed attempt; `recovery`: seconds until the next one ran, None if none did."""
+
+    ended_at: float
+    category: str
+    recovery: float | None
+
+
 class UseFact(NamedTuple):
     """A day's bucket of a pool; the pool "" is all of them."""
 
@@ -96,15 +113,16 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one period, or of several."""
+    """Of one period, or of several. `created` and `ended` are runs of the period, `runs` all that are known."""
 
-    runs: Mapping[str, RunFact] = field(default_factory=dict)  # also of other periods
+    runs: Mapping[str, RunFact] = field(default_factory=dict)
     held: Sequence[HeldFact] = ()
     waits: Sequence[WaitFact] = ()
     attempts: Mapping[str, Sequence[AttemptFact]] = field(default_factory=dict)  # of runs that failed or started again
     use: Sequence[UseFact] = ()
     created: Sequence[RunFact] = ()
     ended: Sequence[RunFact] = ()
+    failures: Sequence[FailureFact] = ()
 
     def experiment(self, run: str) -> RunFact | None:
         """The experiment that a run counts for: itself, or the run that it is a task of. None: it is none."""
@@ -115,28 +133,35 @@ class Facts:
 
 
 def split(facts: Facts, periods: Sequence[Period]) -> list[Facts]:
-    """The facts of each period. Days count where the greater part of them is."""
-    found = []
-    for one in periods:
-        begin, end = one.begin, one.end
-        # By the day, so that a long list is compared with numbers alone.
-        low, high = begin - 43_200, end - 43_200
-        found.append(
-            replace(
-                facts,
-                held=[each for each in facts.held if low <= each[0] < high],
-                use=[each for each in facts.use if low <= each[0] < high],
-                waits=[each for each in facts.waits if begin <= each[0] < end],
-                created=[each for each in facts.runs.values() if begin <= each.created_at < end],
-                ended=[
-                    each for each in facts.runs.values() if each.ended_at is not None and begin <= each.ended_at < end
-                ],
-            )
-        )
+    """The facts of each period; the periods follow one another. Days count where the greater part of them is."""
+    ended = [one for one in facts.runs.values() if one.ended_at is not None]
+    held = _by_period(facts.held, lambda one: one[0] + _NOON, periods)
+    use = _by_period(facts.use, lambda one: one[0] + _NOON, periods)
+    waits = _by_period(facts.waits, lambda one: one[0], periods)
+    created = _by_period(facts.runs.values(), lambda one: one.created_at, periods)
+    over = _by_period(ended, lambda one: one.ended_at or 0.0, periods)
+    failed = _by_period(_failures(facts.attempts), lambda one: one[0], periods)
+    return [
+        replace(facts, held=held[n], use=use[n], waits=waits[n], created=created[n], ended=over[n], failures=failed[n])
+        for n in range(len(periods))
+    ]
+
+
+def _failures(attempts: Mapping[str, Sequence[AttemptFact]]) -> Iterator[FailureFact]:
+    for tries in attempts.values():
+        for number, one in enumerate(tries):
+            if one.outcome != "failed" or one.ended_at is None:
+                continue
+            running = tries[number + 1].running_at if number + 1 < len(tries) else None
+            recovery = max(0.0, running - one.ended_at) if running is not None else None
+            yield FailureFact(one.ended_at, one.category, recovery)
+
+
+def _by_period(facts: Iterable[Fact], time: Callable[[Fact], float], periods: Sequence[Period]) -> list[list[Fact]]:
+    begins, end = [one.begin for one in periods], periods[-1].end
+    found: list[list[Fact]] = [[] for _ in periods]
+    for one in facts:
+        at = time(one)
+        if begins[0] <= at < end:
+            found[bisect_right(begins, at) - 1].append(one)
     return found
-
-
-def unit_of(held: Sequence[HeldFact], use: Sequence[UseFact]) -> str:
-    """What is counted: accelerators, or CPUs if there were none at any time."""
-    there = any(one.bucket.high("there") for one in use)
-    return "accelerator" if there or any(one.unit == "accelerator" for one in held) else "cpu"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final
 
 from muster.monitor.report.facts import Facts, RunFact, Terms
@@ -46,9 +45,9 @@ def run_figures(facts: Facts, terms: Terms, period: Period) -> Iterator[Figure]:
     yield _success(facts)
 
 
-def failure_figures(facts: Facts, terms: Terms, period: Period) -> Iterator[Figure]:
-    yield _recovery(facts, period)
-    yield _failures(facts, terms, period)
+def failure_figures(facts: Facts, terms: Terms) -> Iterator[Figure]:
+    yield _recovery(facts)
+    yield _failures(facts, terms)
 
 
 def _is_experiment(run: RunFact) -> bool:
@@ -112,42 +111,30 @@ def _success(facts: Facts) -> Figure:
     )
 
 
-def _recovery(facts: Facts, period: Period) -> Figure:
-    took: list[float] = []
-    failed = 0
-    for tries in facts.attempts.values():
-        for before, after in pairwise((*tries, None)):
-            if before is None or not before.failed or not period.begin <= (before.ended_at or 0.0) < period.end:
-                continue
-            failed += 1
-            if after is not None and after.running_at is not None:
-                took.append(max(0.0, after.running_at - (before.ended_at or 0.0)))
+def _recovery(facts: Facts) -> Figure:
+    took = [one.recovery for one in facts.failures if one.recovery is not None]
     return Figure(
         "recovery",
         "Mean time to recover",
         "seconds",
         "the mean time from the end of a failed attempt to the moment at which the next one runs",
         ratio(sum(took), len(took)),
-        "" if took else "no attempt failed" if not failed else "no job started again after a failure",
+        "" if took else "no attempt failed" if not facts.failures else "no job started again after a failure",
         better="lower",
-        details={"recovered": len(took), "failed_attempts": failed},
+        details={"recovered": len(took), "failed_attempts": len(facts.failures)},
     )
 
 
-def _failures(facts: Facts, terms: Terms, period: Period) -> Figure:
+def _failures(facts: Facts, terms: Terms) -> Figure:
     hours = sum(one.hours for one in facts.held if one.unit == terms.unit)
-    count = sum(
-        one.failed and one.category in PLATFORM and period.begin <= (one.ended_at or 0.0) < period.end
-        for tries in facts.attempts.values()
-        for one in tries
-    )
+    count = sum(one.category in PLATFORM for one in facts.failures)
     return Figure(
         "failures",
         f"Failures per 1,000 {terms.unit} hours",
         "number",
         f"failed attempts by nodes and workers, without errors of programs, over the {terms.unit} hours that were held",
         count / hours * 1000 if hours else None,
-        "" if hours else f"no job held any {terms.unit}" if terms.unit == "accelerator" else "no job held anything",
+        "" if hours else "no job held any",
         better="lower",
         details={"failures": count, "held_hours": hours} if hours else {},
     )

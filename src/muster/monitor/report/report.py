@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from muster.api.report import FigureView, PeriodView, WasteView
 from muster.monitor.report.capacity import capacity_figures
@@ -14,7 +15,9 @@ from muster.monitor.report.period import Period
 from muster.monitor.report.spending import spending_figures
 from muster.monitor.report.waste import wastes
 
-CAUSES_MAX = 50  # causes of waste in an answer
+CAUSES_MAX: Final = 50  # causes of waste in an answer
+
+Values = Mapping[str, float | None]  # of figures, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +26,16 @@ class Report:
     waste: list[WasteView]
 
 
-def make_report(facts: Facts, periods: Sequence[Period], terms: Terms) -> Report:
-    """`periods`: those before, the oldest first, and the one of the report."""
-    *earlier, mine = split(facts, periods)
-    before = [
-        {one.name: one for one in figures(each, terms, period)} for each, period in zip(earlier, periods, strict=False)
-    ]
-    found = [_figure_view(one, [past.get(one.name) for past in before]) for one in figures(mine, terms, periods[-1])]
+def make_report(facts: Facts, period: Period, terms: Terms, before: Sequence[Values]) -> Report:
+    """`before`: the values of the periods before, the oldest first."""
+    (mine,) = split(facts, [period])
+    found = [_figure_view(one, [past.get(one.name) for past in before]) for one in figures(mine, terms, period)]
     return Report(found, [{"cause": one.cause, "hours": one.hours} for one in wastes(mine, terms)[:CAUSES_MAX]])
+
+
+def values(facts: Facts, period: Period, terms: Terms) -> Values:
+    (mine,) = split(facts, [period])
+    return {one.name: one.value for one in figures(mine, terms, period)}
 
 
 def figures(facts: Facts, terms: Terms, period: Period) -> list[Figure]:
@@ -42,7 +47,7 @@ def figures(facts: Facts, terms: Terms, period: Period) -> list[Figure]:
         *wait_figures(facts, terms),
         *run_figures(facts, terms, period),
         *spending_figures(facts, terms),
-        *failure_figures(facts, terms, period),
+        *failure_figures(facts, terms),
     ]
 
 
@@ -58,8 +63,7 @@ def period_view(period: Period, now: float) -> PeriodView:
     }
 
 
-def _figure_view(one: Figure, past: Sequence[Figure | None]) -> FigureView:
-    before = [each.value if each is not None else None for each in past]
+def _figure_view(one: Figure, before: list[float | None]) -> FigureView:
     last = before[-1] if before else None
     return {
         "name": one.name,

@@ -31,7 +31,7 @@ def cost_of_held(one: HeldFact, price: float) -> float:
     """At a price per accelerator and hour; per node and hour if it held none."""
     if one.unit == "accelerator":
         return one.hours * price
-    return one.nodes * sum(one.parts.values()) / (SECOND * HOUR) * price
+    return one.nodes * one.seconds / HOUR * price
 
 
 def family_of(run: RunFact) -> tuple[str, str]:

@@ -57,6 +57,7 @@ def report(
         leader.ledger,
         lambda want: leader.look(lambda state: live_jobs(state, want)),
         events[0].time if events else now,
+        leader.report_values,
     )
     return reader.report(periods, [project] if project is not None else visible, now, zone)
 
