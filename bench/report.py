@@ -7,6 +7,7 @@ kept for an hour. "First time" is without what is kept. The goal: a second.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import statistics
@@ -25,6 +26,7 @@ from muster.control.goodput import GoodputLedger
 from muster.control.report import KeptValues, ReportReader
 from muster.monitor.report.period import months
 from muster.monitor.rollup import DAY, held, to_text
+from muster.server.leader import GC_THRESHOLD
 from muster.store import record_tables as records
 from muster.store import tables
 from muster.store.codec import dumps
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
+    gc.set_threshold(*GC_THRESHOLD)  # as the server does
     with tempfile.TemporaryDirectory() as folder:
         store: Any = open_store(f"sqlite:///{Path(folder)}/muster.db")
         commit = GroupCommit(store, on_commit=lambda events: None)

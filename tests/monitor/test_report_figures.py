@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.monitor.report.facts import AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact, split
+from muster.monitor.report.facts import AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact, within
 from muster.monitor.report.figure import Figure
 from muster.monitor.report.period import Period, months
 from muster.monitor.report.report import figures, make_report, values
@@ -42,7 +42,8 @@ def run(id: str, at: float = OCT + HOUR, took: float | None = HOUR, **given: Any
 def hold(id: str, hours: float = 1, day: int = OCT, pool: str = "a100", units: int = 8, **parts: float) -> HeldFact:
     """Hours by class; all of them training unless given."""
     spent = {kind.replace("__", "."): int(value * HOUR * 1e6) for kind, value in (parts or {"training": hours}).items()}
-    return HeldFact(day, id, 1, "vision", "accelerator", 1000 * units, 1, pool, spent)
+    hours = units * sum(spent.values()) / 1e6 / HOUR
+    return HeldFact(day, id, 1, "vision", "accelerator", 1000 * units, 1, pool, hours, spent)
 
 
 def tried(id: str, number: int, end: float, outcome: str = "failed", code: str = "node_lost") -> AttemptFact:
@@ -61,8 +62,7 @@ def facts(runs: list[RunFact] = [], **given: Any) -> Facts:  # noqa: B006  (neve
 
 
 def found(of: Facts, period: Period = OCTOBER, terms: Terms = TERMS) -> dict[str, Figure]:
-    (mine,) = split(of, [period])
-    return {one.name: one for one in figures(mine, terms, period)}
+    return {one.name: one for one in figures(within(of, period), terms, period)}
 
 
 def test_utilisation_counts_what_is_out_of_service_as_provisioned_and_says_so() -> None:
@@ -202,11 +202,16 @@ PARTS = st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 10**10), max_si
 @given(rows=st.lists(st.tuples(PARTS, st.integers(1, 64), st.integers(0, 90), st.sampled_from("ab"))))
 def test_causes_and_training_add_up_to_what_was_held_in_any_grouping(rows: list[Any]) -> None:
     held = [
-        hold(name, day=int(SEPTEMBER.begin) + day * DAY, units=units)._replace(parts=parts)
+        hold(
+            name,
+            day=int(SEPTEMBER.begin) + day * DAY,
+            units=units,
+            **{kind.replace(".", "__"): part / 3.6e9 for kind, part in parts.items()},
+        )
         for parts, units, day, name in rows
     ]
     of = facts([run("a"), run("b")], held=held)
-    parts = split(of, [SEPTEMBER, OCTOBER, NOVEMBER])
+    parts = [within(of, one) for one in (SEPTEMBER, OCTOBER, NOVEMBER)]
     assert [one for part in parts for one in part.held] == sorted(held, key=lambda one: _period(one.day))
     for part in (of, *parts):
         good = sum(

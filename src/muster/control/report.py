@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 from muster.api.report import ReportView
 from muster.control.goodput import GoodputLedger
 from muster.control.node_health import is_spot
-from muster.monitor.report.facts import AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact
+from muster.monitor.report.facts import UNIT_HOUR, AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact
 from muster.monitor.report.period import Period
 from muster.monitor.report.report import Values, make_report, period_view, values
 from muster.monitor.rollup import DAY, THERE, from_text
@@ -136,7 +136,8 @@ class ReportReader:
             pool, seats = time.pool, time.seats
             if not pool:
                 pool, seats = known.get((run, attempt), ("", 0))
-            found.append(HeldFact(time.day, run, attempt, project, unit, units, seats, pool, time.parts))
+            hours = units * sum(time.parts.values()) / UNIT_HOUR
+            found.append(HeldFact(time.day, run, attempt, project, unit, units, seats, pool, hours, time.parts))
         return found
 
 

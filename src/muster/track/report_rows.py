@@ -39,13 +39,14 @@ def read_runs(connection: Connection, span: ReportSpan, others: Iterable[str]) -
         runs.id, runs.project, runs.user, runs.name, runs.kind, runs.phase, runs.created_at, runs.ended_at,
         runs.parent, runs.attempts, runs.experiment,
     ).where(runs.source == "job", *_visible(span))  # fmt: skip
-    tags, own, known, parents = _families(connection), _experiments(connection), set[str](), set[str]()
+    own, known, parents = _experiments(connection), set[str](), set[str]()
     submitted = (runs.created_at >= span.begin, runs.created_at < span.end)
     first = [chosen.where(*submitted).order_by(runs.created_at.desc()).limit(ROWS_MAX)]
 
     def read(queries: Iterable[Select[Any]]) -> Iterator[tuple[Any, ...]]:
         for query in queries:
             for part in connection.execute(query).partitions(_PAGE):
+                tags = _families(connection, [row[0] for row in part])
                 for id, project, user, name, kind, phase, created, ended, parent, attempts, experiment in part:
                     known.add(id)
                     if parent is not None:
@@ -104,10 +105,12 @@ def _visible(span: ReportSpan) -> Iterator[ColumnElement[bool]]:
         yield records.runs.c.project.in_(span.projects)
 
 
-def _families(connection: Connection) -> dict[str, str]:
-    tags = records.run_tags.c
-    query = select(tags.run, tags.value).where(tags.key == FAMILY).limit(ROWS_MAX)
-    return pairs(connection.execute(query))
+def _families(connection: Connection, runs: Sequence[str]) -> dict[str, str]:
+    tags, found = records.run_tags.c, dict[str, str]()
+    for part in chunks(runs):
+        query = select(tags.run, tags.value).where(tags.key == FAMILY, tags.run.in_(part))
+        found |= pairs(connection.execute(query))
+    return found
 
 
 def _experiments(connection: Connection) -> dict[int, str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from muster.core.reasons import REASONS
 from muster.core.resources import WHOLE
@@ -14,10 +13,8 @@ from muster.monitor.rollup import Bucket
 from muster.monitor.time_ledger import SECOND
 
 HOUR: Final = 3600.0
-_UNIT_HOUR: Final = WHOLE * SECOND * HOUR
+UNIT_HOUR: Final = WHOLE * SECOND * HOUR
 _NOON: Final = 43_200
-
-Fact = TypeVar("Fact")
 
 
 class RunFact(NamedTuple):
@@ -45,16 +42,8 @@ class HeldFact(NamedTuple):
     units: int
     nodes: int
     pool: str  # empty: not known
+    hours: float  # unit-hours
     parts: Mapping[str, int]
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.parts.values()) / SECOND
-
-    @property
-    def hours(self) -> float:
-        """Unit-hours."""
-        return self.units * sum(self.parts.values()) / _UNIT_HOUR
 
 
 class WaitFact(NamedTuple):
@@ -132,19 +121,20 @@ class Facts:
         return self.runs.get(known.parent, known) if known.parent is not None else known
 
 
-def split(facts: Facts, periods: Sequence[Period]) -> list[Facts]:
-    """The facts of each period; the periods follow one another. Days count where the greater part of them is."""
-    ended = [one for one in facts.runs.values() if one.ended_at is not None]
-    held = _by_period(facts.held, lambda one: one[0] + _NOON, periods)
-    use = _by_period(facts.use, lambda one: one[0] + _NOON, periods)
-    waits = _by_period(facts.waits, lambda one: one[0], periods)
-    created = _by_period(facts.runs.values(), lambda one: one.created_at, periods)
-    over = _by_period(ended, lambda one: one.ended_at or 0.0, periods)
-    failed = _by_period(_failures(facts.attempts), lambda one: one[0], periods)
-    return [
-        replace(facts, held=held[n], use=use[n], waits=waits[n], created=created[n], ended=over[n], failures=failed[n])
-        for n in range(len(periods))
-    ]
+def within(facts: Facts, period: Period) -> Facts:
+    """The facts of a period. Days count where the greater part of them is."""
+    begin, end = period.begin, period.end
+    first, last = begin - _NOON, end - _NOON
+    runs = facts.runs.values()
+    return replace(
+        facts,
+        held=[one for one in facts.held if first <= one.day < last],
+        use=[one for one in facts.use if first <= one.day < last],
+        waits=[one for one in facts.waits if begin <= one.started_at < end],
+        created=[one for one in runs if begin <= one.created_at < end],
+        ended=[one for one in runs if one.ended_at is not None and begin <= one.ended_at < end],
+        failures=[one for one in _failures(facts.attempts) if begin <= one.ended_at < end],
+    )
 
 
 def _failures(attempts: Mapping[str, Sequence[AttemptFact]]) -> Iterator[FailureFact]:
@@ -155,13 +145,3 @@ def _failures(attempts: Mapping[str, Sequence[AttemptFact]]) -> Iterator[Failure
             running = tries[number + 1].running_at if number + 1 < len(tries) else None
             recovery = max(0.0, running - one.ended_at) if running is not None else None
             yield FailureFact(one.ended_at, one.category, recovery)
-
-
-def _by_period(facts: Iterable[Fact], time: Callable[[Fact], float], periods: Sequence[Period]) -> list[list[Fact]]:
-    begins, end = [one.begin for one in periods], periods[-1].end
-    found: list[list[Fact]] = [[] for _ in periods]
-    for one in facts:
-        at = time(one)
-        if begins[0] <= at < end:
-            found[bisect_right(begins, at) - 1].append(one)
-    return found

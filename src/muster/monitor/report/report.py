@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.api.report import FigureView, PeriodView, WasteView
 from muster.monitor.report.capacity import capacity_figures
-from muster.monitor.report.facts import Facts, Terms, split
+from muster.monitor.report.facts import Facts, Terms, within
 from muster.monitor.report.figure import Figure
 from muster.monitor.report.outcomes import failure_figures, run_figures, wait_figures
 from muster.monitor.report.period import Period
@@ -28,14 +28,13 @@ class Report:
 
 def make_report(facts: Facts, period: Period, terms: Terms, before: Sequence[Values]) -> Report:
     """`before`: the values of the periods before, the oldest first."""
-    (mine,) = split(facts, [period])
+    mine = within(facts, period)
     found = [_figure_view(one, [past.get(one.name) for past in before]) for one in figures(mine, terms, period)]
     return Report(found, [{"cause": one.cause, "hours": one.hours} for one in wastes(mine, terms)[:CAUSES_MAX]])
 
 
 def values(facts: Facts, period: Period, terms: Terms) -> Values:
-    (mine,) = split(facts, [period])
-    return {one.name: one.value for one in figures(mine, terms, period)}
+    return {one.name: one.value for one in figures(within(facts, period), terms, period)}
 
 
 def figures(facts: Facts, terms: Terms, period: Period) -> list[Figure]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from muster.core.resources import WHOLE
-from muster.monitor.report.facts import HOUR, Facts, HeldFact, RunFact, Terms
+from muster.monitor.report.facts import HOUR, UNIT_HOUR, Facts, HeldFact, RunFact, Terms
 from muster.monitor.report.figure import Figure, ratio
 from muster.monitor.time_ledger import SECOND
 
@@ -31,7 +30,7 @@ def cost_of_held(one: HeldFact, price: float) -> float:
     """At a price per accelerator and hour; per node and hour if it held none."""
     if one.unit == "accelerator":
         return one.hours * price
-    return one.nodes * one.seconds / HOUR * price
+    return one.nodes * sum(one.parts.values()) / (SECOND * HOUR) * price
 
 
 def family_of(run: RunFact) -> tuple[str, str]:
@@ -39,22 +38,21 @@ def family_of(run: RunFact) -> tuple[str, str]:
 
 
 def _effective(facts: Facts, terms: Terms) -> Figure:
-    training = held = 0
+    training, held = 0, 0.0
     for one in facts.held:
         known = facts.runs.get(one.run)
         if one.unit == terms.unit and known is not None and known.kind == "train":
             training += one.units * one.parts.get("training", 0)
-            held += one.units * sum(one.parts.values())
-    scale = WHOLE * SECOND * HOUR
+            held += one.hours
     return Figure(
         "effective",
         "Effective training time",
         "share",
         f"{terms.unit} hours of the class training, over those that runs of kind train held",
-        ratio(training, held),
+        ratio(training / UNIT_HOUR, held),
         "" if held else "no run of kind train held anything",
         better="higher",
-        details={"training_hours": training / scale, "held_hours": held / scale} if held else {},
+        details={"training_hours": training / UNIT_HOUR, "held_hours": held} if held else {},
     )
 
 

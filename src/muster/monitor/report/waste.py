@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from muster.core.resources import WHOLE
 from muster.monitor import rollup
 from muster.monitor.report.capacity import hours_of, names_of
-from muster.monitor.report.facts import HOUR, Facts, HeldFact, Terms
+from muster.monitor.report.facts import UNIT_HOUR, Facts, HeldFact, Terms
 from muster.monitor.report.outcomes import PLATFORM
 from muster.monitor.rollup import ALL, Bucket, merge
-from muster.monitor.time_ledger import SECOND
 
 _BY_PROJECT: Final = {
     "data": "Waits for data",
@@ -61,7 +59,7 @@ def _held(facts: Facts, terms: Terms) -> Iterator[tuple[str, float]]:
         for kind, spent in one.parts.items():
             part = kind.partition(".")[0]
             if part in _BY_PROJECT:
-                yield _cause(facts, one, part), one.units * spent / (WHOLE * SECOND * HOUR)
+                yield _cause(facts, one, part), one.units * spent / UNIT_HOUR
 
 
 def _cause(facts: Facts, one: HeldFact, part: str) -> str:
