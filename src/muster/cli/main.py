@@ -63,6 +63,12 @@ VERBS: Final = (
     Verb("engines", "muster.cli.engines:app", "List the clusters that jobs run on, and how they are.", _PLATFORM),
     Verb("top", "muster.cli.top:top", "Show nodes and jobs, live.", _PLATFORM),
     Verb("alerts", "muster.cli.alerts:app", "What fires, what to do about it, and the rules.", _PLATFORM),
+    Verb(
+        "report",
+        "muster.cli.report:report",
+        "Figures of a month against their targets, and what was wasted.",
+        _PLATFORM,
+    ),
     Verb("sim", "muster.cli.sim:sim", "Replay past work under other rules, nodes or loads, and compare.", _PLATFORM),
     Verb("events", "muster.cli.events:events", "Print the event log, which is the audit log.", _PLATFORM),
     Verb("backup", "muster.cli.backup:backup", "Copy all that the server keeps, while it runs.", _PLATFORM),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from muster.api.failures import FailuresView
     from muster.api.health import Readiness, ServerHealth, ServerView
     from muster.api.history import HistoryView, ServiceLevels
+    from muster.api.report import ReportView
     from muster.api.rules import RulesSet, RulesView
     from muster.api.why import Calibration, ForecastList
 
@@ -178,6 +179,23 @@ async def service_levels(to: Anyone, /, queue: str | None = None, since: float |
 async def failures(to: Anyone, /, since: float | None = None, project: str | None = None) -> FailuresView:
     """Failed attempts by cause, node and code, and the time between failures; `since`: seconds back from now."""
     return await to._get("/v1/failures", since=since, project=project)
+
+
+async def report(
+    to: Anyone,
+    /,
+    month: str | None = None,
+    *,
+    week: str | None = None,
+    since: float | None = None,
+    project: str | None = None,
+    zone: str | None = None,
+) -> ReportView:
+    """Figures of a month ("2026-10"), an ISO week ("2026-W43") or the last days, against targets and periods before.
+
+    The current month so far unless given; `since`: seconds back from now; `zone`: a time zone, UTC unless given.
+    """
+    return await to._get("/v1/report", month=month, week=week, since=since, project=project, zone=zone)
 
 
 async def ready(to: Anyone, /) -> Readiness:

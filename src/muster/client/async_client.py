@@ -220,6 +220,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     node_history = admin_calls.node_history
     service_levels = admin_calls.service_levels
     failures = admin_calls.failures
+    report = admin_calls.report
     engines = admin_calls.engines
     engine = admin_calls.engine
     diagnose = admin_calls.diagnose

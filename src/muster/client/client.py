@@ -134,6 +134,7 @@ class Client(Connection[Job, Run]):
     node_history = blocking(admin_calls.node_history)
     service_levels = blocking(admin_calls.service_levels)
     failures = blocking(admin_calls.failures)
+    report = blocking(admin_calls.report)
     engines = blocking(admin_calls.engines)
     engine = blocking(admin_calls.engine)
     diagnose = iterating(admin_calls.diagnose)

@@ -63,8 +63,9 @@ class GoodputLedger:
         if stale := list(dict.fromkeys((one.run, one.attempt) for one in held if one.stale)):
             self._track.db.write(goodput_record(self._ended(stale)))
             held = self._rows(want)
-        stored = {(one.run, one.attempt) for one in held}
-        for run, facts in self._facts(live).items():
+        found = self._facts(live)
+        stored = {(one.run, one.attempt) for one in held} if found else set()
+        for run, facts in found.items():
             # The one that holds seats, and one before it that ended just now.
             for one in facts.attempts[-2:]:
                 if (run, one.number) not in stored:
@@ -118,7 +119,7 @@ class GoodputLedger:
         waited = _waited(facts.attempts, one)
         unit, nodes = _units(job, one)
         found = (
-            DayTime(day // SECOND, parts, waited if day == planned else 0, steps, repeats)
+            DayTime(day // SECOND, parts, waited if day == planned else 0, steps, repeats, one.pool, len(one.workers))
             for day, parts in sorted(days.items())
         )
         return AttemptTime(job.id, one.number, job.project, job.queue, unit, nodes, tuple(found))
@@ -199,8 +200,8 @@ def _units(job: Job, one: Attempt) -> tuple[str, dict[str, int]]:
 def _chosen(one: AttemptTime, want: GoodputFilter) -> Iterator[HeldDay]:
     units = one.units if want.node is None else one.nodes.get(want.node, 0)
     for each in one.days:
-        if units and each.day >= want.since:
-            yield HeldDay(one.run, one.attempt, one.unit, units, each)
+        if units and want.since <= each.day and (want.until is None or each.day < want.until):
+            yield HeldDay(one.run, one.attempt, one.unit, units, each, project=one.project)
 
 
 def live_jobs(state: State, want: GoodputFilter) -> list[str]:

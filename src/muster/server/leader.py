@@ -32,6 +32,7 @@ from muster.control.metric_tap import MetricTap
 from muster.control.node_samples import NodeSamples
 from muster.control.outbox import Outbox
 from muster.control.quota import UNLIMITED, Quota
+from muster.control.report import KeptValues
 from muster.control.rollup_writer import RollupWriter
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
@@ -146,6 +147,7 @@ class Leader:
             self.ledger = GoodputLedger(store, self.track, self.clock.now)
             self.goodput = Follower("goodput", self.ledger.fold, store, self.commit, may_act, kind="attempt.ended")
             self.followers += [self.record, self.goodput]
+            self.report_values = KeptValues()
         self.outbox = self._make_outbox(may_act)
         self.damage = DamageWatch(self.tap, store, self.commit, self.clock)
 
