@@ -29,6 +29,7 @@ from muster.server.routes import (
     blobs,
     cluster,
     compare,
+    diagnosis,
     engines,
     events,
     execs,
@@ -91,6 +92,7 @@ ROUTERS: Final = tuple(
         failures,
         alerts,
         compare,
+        diagnosis,
         run_page,
         runs,
     )
