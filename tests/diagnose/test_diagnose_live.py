@@ -1,4 +1,4 @@
-"""Diagnoses of real programs on a real server: each seeded fault is named first, healthy programs are called healthy."""
+"""Diagnoses of real programs on a real server: a seeded fault is named first, a healthy program is called healthy."""
 
 from __future__ import annotations
 

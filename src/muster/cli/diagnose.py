@@ -64,9 +64,10 @@ def page(found: DiagnosisView) -> Iterator[Text]:
 
 
 def _finding(number: int, one: CauseView) -> Iterator[Text]:
-    cost = f"{one['share']:.0%} of the time" if one["share"] < 1 else "the run's result"
-    head = f" ({one['cause'].replace('_', ' ')}; {cost}; {one['confidence']:.0%} sure)"
-    yield Text.assemble((f"{number}. {one['text']}", "bold"), (head, "dim"))
+    cost = "" if one["cause"] == "divergence" else f"{one['share']:.0%} of the time, "
+    yield Text(f"{number}. {one['cause'].replace('_', ' ').capitalize()} ({cost}{one['confidence']:.0%} sure)", "bold")
+    if number > 1:  # the first is the verdict
+        yield Text(f"   {one['text']}")
     for line in one["evidence"]:
         yield Text(f"   - {line}")
     yield Text("   What to change:")

@@ -38,7 +38,7 @@ _STATES: Final = {
     "R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped (SIGSTOP)", "t": "traced", "Z": "ended",
     "I": "idle", "X": "ended",
 }  # fmt: skip
-_BLOCKING: Final = re.compile(rb"\.(item|tolist|cpu|numpy|nonzero|synchronize)\(")
+_BLOCKING: Final = re.compile(rb"\.(item|tolist|cpu|nonzero|synchronize)\(")
 _SPIES: Final = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))  # py-spy's processes at once
 
 Doc = dict[str, Any]

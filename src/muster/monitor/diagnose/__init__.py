@@ -7,6 +7,7 @@ below `SAID` of confidence is not told.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from muster.monitor.diagnose import (
@@ -40,7 +41,9 @@ JUDGES: Final[Mapping[Cause, Judge]] = {
 def diagnose(evidence: Evidence) -> list[Finding]:
     """What was found, the cause that explains most of the time first."""
     found = [finding for judge in JUDGES.values() if (finding := judge(evidence)) is not None]
-    return sorted((one for one in found if one.confidence >= SAID), key=lambda one: -one.share)
+    # Programs may report figures that can't be: a share is one all the same.
+    told = [replace(one, share=min(1.0, max(0.0, one.share))) for one in found if one.confidence >= SAID]
+    return sorted(told, key=lambda one: -one.share)
 
 
 def verdict(evidence: Evidence, findings: list[Finding]) -> str:

@@ -7,12 +7,13 @@ from math import isfinite
 from re import compile
 from typing import Final
 
-from muster.monitor.diagnose.evidence import Evidence, mean
+from muster.monitor.diagnose.evidence import Evidence, bounds, mean
 from muster.monitor.diagnose.finding import Finding
 
 ROOM: Final = 0.4  # of a device's memory in use, below which a larger batch fits
 IDLE: Final = 0.7  # use of a device that could do more
 USED: Final = 0.5  # use from which on the device's own speed matters
+LAUNCHING: Final = 0.5  # of the looks, at least: in which the host gives work to the device
 THROTTLED: Final = 0.2  # of the samples
 NO_DATA: Final = 0.1  # share of waits for data below which they explain nothing
 HAS_BF16: Final = compile(
@@ -40,24 +41,16 @@ _BATCH: Final = (
 
 
 def small_batch(evidence: Evidence) -> Finding | None:
-    use, room = evidence.device_use, mean(one.memory_share for one in evidence.ranks)
-    waits = evidence.share("data")
-    if waits is None and evidence.sampled:
-        waits = evidence.samples.share("data")
-    if use is None or room is None or use >= IDLE or room >= ROOM or use < 0.02 or waits is None or waits >= NO_DATA:
+    """A device that waits for the host, while the host does nothing else than give it work."""
+    use, room, samples = evidence.device_use, mean(one.memory_share for one in evidence.ranks), evidence.samples
+    if use is None or room is None or not 0.02 <= use < IDLE or room >= ROOM or evidence.slow is not None:
         return None
-    # What else leaves a device without work has to be known to be absent.
-    others = ("saving", "evaluating")
-    if any((evidence.share(kind) or 0.0) >= NO_DATA for kind in others) or evidence.slow is not None:
-        return None
-    if (
-        evidence.sampled
-        and max(evidence.samples.share(one) for one in ("communication", "synchronisation", "asleep")) > 0.2
-    ):
+    launching, waits = samples.share("framework"), evidence.share("data")
+    if not evidence.sampled or bounds(launching, samples.looks)[0] < LAUNCHING or (waits or 0.0) >= NO_DATA:
         return None
     lines = [
         f"its devices are in use {use:.0%} of the time, and their memory is {room:.0%} full",
-        f"it waits for data only {waits:.0%} of the time",
+        f"in {launching:.0%} of {samples.looks} looks it is inside of its framework and waits for nothing else",
     ]
     size = next(((name, evidence.params[name]) for name in _BATCH if name in evidence.params), None)
     now = f" from `{size[0]}={size[1]}`" if size else ""
@@ -80,7 +73,7 @@ def precision(evidence: Evidence) -> Finding | None:
     )
     changes = (
         "Use bf16: `torch.autocast('cuda', dtype=torch.bfloat16)`, or `precision: bf16` of `muster.train`.",
-        "Where weights must stay in fp32, allow TF32: `torch.set_float32_matmul_precision('high')`.",
+        "Where it must stay fp32, allow TF32 unless it is on already: `torch.set_float32_matmul_precision('high')`.",
     )
     text = "It computes in fp32 on a device that has bf16."
     return Finding("precision", 0.8, use / 2, text, lines, changes)

@@ -24,6 +24,8 @@ def judge(evidence: Evidence) -> Finding | None:
     if not found:
         return None
     step, damage, series = min(found, key=lambda one: one[0])
+    if series is evidence.norms and _learns(evidence.losses, step):
+        return None
     lines = [damage.sentence(), f"{series.name} left its path at step {step:,} and is not back on it"]
     lines += [f"{other.name} followed at step {at:,}" for at, _, other in found if other is not series]
     lines += _changed(evidence, step)
@@ -57,6 +59,16 @@ def departure(series: Series) -> tuple[int, Damage] | None:
             begin -= 1
         return points[begin][0], damage
     return None
+
+
+def _learns(losses: Series | None, step: int) -> bool:
+    """Whether the loss is below what it was before the step: a norm on another level is no harm then."""
+    if losses is None:
+        return False
+    points = list(zip(losses.steps, losses.values, strict=False))
+    before = [value for at, value in points if at < step and isfinite(value)][-TAIL:]
+    now = [value for at, value in points if at >= step][-TAIL:]
+    return bool(before and now) and all(map(isfinite, now)) and median(now) <= median(before)
 
 
 def _changed(evidence: Evidence, step: int) -> list[str]:

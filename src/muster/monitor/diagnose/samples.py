@@ -10,13 +10,16 @@ from typing import Final, Literal
 from muster.api.stacks import RankStacks, StackFrame, ThreadStack
 from muster.monitor.stacks import COLLECTIVES, is_library, main_thread
 
-Activity = Literal["data", "saving", "communication", "synchronisation", "asleep", "other"]
+Activity = Literal["data", "saving", "communication", "synchronisation", "framework", "asleep", "other"]
 
-# Parts of the paths of files whose frames say what the program does, whatever it does inside of them.
-_SAVES: Final = ("torch/serialization.py", "torch/distributed/checkpoint/", "safetensors/", "runtime/checkpoints.py")
+# Parts of the paths of files whose frames say what the program does, whatever it does inside of them. The short ones
+# count in installed packages alone: a user's folder may have such a name.
+_SAVES: Final = ("torch/serialization.py", "torch/distributed/checkpoint/", "muster/runtime/checkpoints.py")
+_SAVE_PACKAGES: Final = ("/safetensors/",)
 _SAVE_NAMES: Final = frozenset({"save", "_save", "save_file", "async_save", "save_state_dict", "checkpoint", "saving"})
-_LOADERS: Final = (
-    "torch/utils/data/", "torchdata/", "webdataset/", "streaming/base/", "muster/data/", "grain/", "nvidia/dali/",
+_LOADERS: Final = ("torch/utils/data/",)
+_LOADER_PACKAGES: Final = (
+    "/torchdata/", "/webdataset/", "/streaming/base/", "/muster/data/", "/grain/", "/nvidia/dali/",
 )  # fmt: skip
 _DISTRIBUTED: Final = "torch/distributed/"
 _FRAMEWORKS: Final = ("/torch/", "/jax/", "/jaxlib/", "/tensorflow/")
@@ -96,7 +99,7 @@ def activity_of(thread: ThreadStack) -> Activity:
     frames = thread["frames"]
     if any(_is_save(frame) for frame in frames):
         return "saving"
-    if any(part in frame["file"] for frame in frames for part in _LOADERS):
+    if any(_is_in(frame, _LOADERS, _LOADER_PACKAGES) for frame in frames):
         return "data"
     if any(_is_collective(frame) for frame in frames):
         return "communication"
@@ -104,8 +107,9 @@ def activity_of(thread: ThreadStack) -> Activity:
     folder, name = _SYNCHRONISE
     if inner.get("call") or (folder in inner["file"] and inner["function"] == name):
         return "synchronisation"
-    frameworks = any(part in frame["file"] for frame in frames for part in _FRAMEWORKS)
-    return "asleep" if thread["state"] == "sleeping" and not frameworks else "other"
+    if any(part in frame["file"] for frame in frames for part in _FRAMEWORKS):
+        return "framework"
+    return "asleep" if thread["state"] == "sleeping" else "other"
 
 
 def place_in(frames: Sequence[StackFrame]) -> Place | None:
@@ -117,7 +121,12 @@ def place_in(frames: Sequence[StackFrame]) -> Place | None:
 
 
 def _is_save(frame: StackFrame) -> bool:
-    return frame["function"].rpartition(".")[2] in _SAVE_NAMES and any(part in frame["file"] for part in _SAVES)
+    return frame["function"].rpartition(".")[2] in _SAVE_NAMES and _is_in(frame, _SAVES, _SAVE_PACKAGES)
+
+
+def _is_in(frame: StackFrame, parts: Sequence[str], packages: Sequence[str]) -> bool:
+    file = frame["file"]
+    return any(part in file for part in parts) or (is_library(file) and any(part in file for part in packages))
 
 
 def _is_collective(frame: StackFrame) -> bool:

@@ -33,7 +33,9 @@ def waiting(evidence: Evidence) -> Finding | None:
     places = samples.places("asleep")
     if not evidence.sampled or not places or bounds(share, samples.looks)[0] < LEAST:
         return None
-    if cpu is None or cpu >= CORE or (use is not None and use >= IDLE) or (evidence.share("data") or 0.0) > 0.0:
+    if cpu is None or cpu >= CORE or (use is None and evidence.has_devices) or (use is not None and use >= IDLE):
+        return None
+    if (evidence.share("data") or 0.0) > 0.0:  # a sleep there is told by its own name
         return None
     place = places[0][0]
     lines = [
