@@ -135,7 +135,7 @@ m.phase("training")
 for step in range(1, 41):
     with m.phase("data"):
         time.sleep(0.002)
-    compute(0.09)
+    compute(0.08)
     m.report(step=step, loss=3.0 / step + 0.01 * draw.random(), grad_norm=1.0 + 0.1 * draw.random())
     if step == 20:
         with m.checkpoint(step) as folder:
@@ -164,7 +164,7 @@ for step in range(1, 2000):
     loss.backward()
     optimizer.step()
     m.report(step=step, loss=loss.item())
-    over = torch.tensor([float(time.monotonic() - began > 4.0)])
+    over = torch.tensor([float(time.monotonic() - began > 3.5)])
     dist.all_reduce(over)
     if over.item():
         break
@@ -183,7 +183,7 @@ for step in range(1, 11):
     compute(0.05)
     m.report(step=step, loss=1.0 / step)
 with m.phase("evaluating"):
-    compute(3.0)
+    compute(2.7)
 m.report(step=11, eval_loss=0.5)
 """
 )

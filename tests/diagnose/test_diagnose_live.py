@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import seeded_programs as programs
 
-from exec_kit import client_of
+from exec_kit import client_of, muster
 from live import LiveServer, live_server, until
 
 LOOKS = 6
@@ -46,22 +48,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 @pytest.fixture(scope="module")
 def found(server: LiveServer) -> Found:
-    """The diagnosis of every program; the programs run at the same time, and cost little but for two or three."""
-    jobs = {name: submitted(server, name) for name in (*SAMPLED, *RECORDED)}
+    """The diagnosis of every program. Those that are looked at run at the same time, and no longer than needed."""
+    idle = [name for name in SAMPLED if name != "silent_compute"]
+    jobs = {name: submitted(server, name) for name in (*idle, *RECORDED)}
+    for name in idle:
+        until(lambda name=name: "up" in server.output(jobs[name]), f"{name} to be up")
+    jobs["silent_compute"] = submitted(server, "silent_compute")
     with client_of(server) as client:
-        for name in SAMPLED:
-            until(lambda name=name: "up" in server.output(jobs[name]), f"{name} to be up")
 
-        def looked(name: str) -> list[int]:
-            return list(client.sample(jobs[name], seconds=2.2 * LOOKS, looks=LOOKS))
-
-        with ThreadPoolExecutor(len(SAMPLED)) as pool:
-            assert all(looks == list(range(1, LOOKS + 1)) for looks in pool.map(looked, SAMPLED))
-        for name in SAMPLED:
-            until(lambda name=name: client.diagnosis(jobs[name])["looks"] >= LOOKS - 1, f"the stacks of {name}")
-        running = {name: dict(client.diagnosis(jobs[name])) for name in SAMPLED}
-        for name in SAMPLED:
+        def looked(name: str) -> dict[str, Any]:
+            assert list(client.sample(jobs[name], seconds=2.2 * LOOKS, looks=LOOKS)) == list(range(1, LOOKS + 1))
+            until(lambda: client.diagnosis(jobs[name])["looks"] >= LOOKS - 1, f"the stacks of {name}")
+            view = dict(client.diagnosis(jobs[name]))
             (server.home / name / "stop").touch()
+            return view
+
+        until(lambda: "up" in server.output(jobs["silent_compute"]), "the program that computes")
+        with ThreadPoolExecutor(len(SAMPLED)) as pool:
+            running = dict(zip(SAMPLED, pool.map(looked, SAMPLED), strict=True))
         assert [server.wait(jobs[name])["phase"] for name in jobs] == ["succeeded"] * len(jobs)
         return running | {name: dict(client.diagnosis(jobs[name])) for name in RECORDED}
 
@@ -70,7 +74,8 @@ def submitted(server: LiveServer, name: str) -> str:
     folder = server.home / name
     folder.mkdir()
     (folder / "train.py").write_text(programs.source({**RECORDED, **SAMPLED}[name]))
-    spec = {"name": name.replace("_", "-"), "workdir": str(folder), **SPECS.get(name, {})}
+    warm = {"retry": {"warm": False}}  # none of them starts again
+    spec = {"name": name.replace("_", "-"), "workdir": str(folder), **warm, **SPECS.get(name, {})}
     return str(server.submit(f"exec {sys.executable} train.py", **spec)["id"])
 
 
@@ -97,3 +102,32 @@ def test_a_seeded_fault_is_named_first(found: Found, name: str, cause: str, show
 @pytest.mark.parametrize("name", ["healthy", "healthy_ddp", "healthy_evaluation", "silent_compute"])
 def test_a_healthy_program_is_called_healthy(found: Found, name: str) -> None:
     assert (found[name]["findings"], found[name]["outcome"]) == ([], "healthy"), found[name]
+
+
+def test_the_page_has_the_verdict_first_and_json_is_the_answer(server: LiveServer, found: Found) -> None:
+    lines = said(server, "slow-loader").splitlines()
+    assert lines[1] == found["slow_loader"]["verdict"]
+    assert lines[3].startswith("1. Loader (")
+    assert "What was looked at:" in lines
+    assert json.loads(said(server, "slow-loader", "--json")) == found["slow_loader"]
+
+
+def test_a_run_that_is_over_has_no_more_looks(server: LiveServer, found: Found) -> None:
+    with client_of(server) as client:
+        assert list(client.sample(found["healthy"]["id"])) == []
+
+
+def test_too_little_is_not_called_healthy(server: LiveServer, found: Found) -> None:
+    job = server.submit("true", name="short")["id"]
+    server.wait(job)
+    view = server.get(f"/v1/runs/{job}/diagnosis")
+    assert (view["outcome"], view["findings"]) == ("unknown", [])
+    assert view["verdict"].startswith("Don't know")
+    assert any("stacks" in line for line in view["missing"])
+
+
+def said(server: LiveServer, *words: str) -> str:
+    process = muster(server, "diagnose", *words, stdout=subprocess.PIPE)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    return out.decode()
