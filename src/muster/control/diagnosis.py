@@ -23,14 +23,16 @@ from muster.store.base import EventFilter, Store
 from muster.store.codec import loads
 from muster.store.record_tables import checkpoints
 from muster.track.goodput_rows import HeldDay
+from muster.track.metrics.shapes import Summary
 from muster.track.phase_rows import read_phases
 from muster.track.tracking import Tracking
 
 POINTS: Final = 20_000  # of a curve; of a longer one, as many buckets
 BUCKETS: Final = 10_000
 RANKS: Final = 64  # whose figures are read
-LATELY: Final = 30  # samples of a rank's figures that count: five minutes
+LATELY: Final = 300.0  # seconds of figures that count
 SAVES: Final = 1000
+NAME: Final = 100  # characters of a device's name
 STALE: Final = 900.0  # seconds between the newest look and another one that counts together with it
 FINDINGS: Final = 3  # of the run's nodes, the newest
 _RATES: Final = frozenset({"lr", "learning_rate", "train/lr", "train/learning_rate"})
@@ -65,8 +67,8 @@ class Gatherer:
             accelerators=job.ask.accelerators if job is not None else 0,
             accelerator=_accelerator(job, newest),
             params=self.track.runs.params([self.run]).get(self.run, {}),
-            step_seconds=self._median("step_s", number) if "step_s" in curves else None,
-            wait_seconds=self._median("wait_s", number) if "wait_s" in curves else None,
+            step_seconds=self._median(curves.get("step_s"), "step_s", number),
+            wait_seconds=self._median(curves.get("wait_s"), "wait_s", number),
             losses=self._first(sorted(LOSSES & curves.keys()), number),
             norms=self._first(sorted(NORMS & curves.keys()), number),
             rate=self._first(sorted(_RATES & curves.keys()), number),
@@ -98,12 +100,12 @@ class Gatherer:
                 yield self.track.stacks.get(self.run, one["id"])
 
     def _ranks(self, number: int) -> Iterator[RankFigures]:
-        by_rank: dict[int, list[str]] = {}
+        by_rank: dict[int, dict[str, float]] = {}  # → name → when it was heard last
         for one in self.track.metrics.series(self.run):
             if one.name.startswith("system/"):
-                by_rank.setdefault(one.rank, []).append(one.name)
+                by_rank.setdefault(one.rank, {})[one.name] = one.summary.last_time
         for rank, names in sorted(by_rank.items())[:RANKS]:
-            values = {name: self._values(name, rank, number) for name in names}
+            values = {name: self._lately(name, rank, number, last) for name, last in names.items()}
             clocks = _of(values, "gpu_clock")
             yield RankFigures(
                 rank,
@@ -116,12 +118,14 @@ class Gatherer:
                 clock_best=max(clocks, default=None),
             )
 
-    def _values(self, name: str, rank: int, number: int) -> list[float]:
-        found = self.track.metrics.points(self.run, name, rank=rank, attempt=number).value
-        return [float(value) for value in found[-LATELY:]]
+    def _lately(self, name: str, rank: int | None, number: int, last: float) -> list[float]:
+        """The values of the last minutes. Older blocks are not read."""
+        since = last - LATELY
+        found = self.track.metrics.points(self.run, name, rank=rank, attempt=number, start=since, axis="time")
+        return [float(value) for value in found.value]
 
-    def _median(self, name: str, number: int) -> float | None:
-        found = self._series(name, number).values[-LATELY:]
+    def _median(self, known: Summary | None, name: str, number: int) -> float | None:
+        found = [] if known is None else self._lately(name, None, number, known.last_time)
         return median(found) if found else None
 
     def _first(self, names: Sequence[str], number: int) -> Series | None:
@@ -197,7 +201,7 @@ def _accelerator(job: Job | None, attempt: dict[str, Any]) -> str:
     environment = attempt.get("environment")
     devices = environment.get("devices") if isinstance(environment, dict) else None
     if isinstance(devices, list) and devices and isinstance(devices[0], dict) and devices[0].get("name"):
-        return str(devices[0]["name"])
+        return str(devices[0]["name"])[:NAME]
     return job.ask.accelerator if job is not None else ""
 
 
@@ -218,4 +222,5 @@ def _plain(name: str) -> str:
 
 
 def _seconds(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """A program may have put anything there."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 2**33 else None

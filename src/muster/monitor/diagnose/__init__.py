@@ -64,7 +64,8 @@ def looked_at(evidence: Evidence) -> list[str]:
         lines.append(f"phases that the program states, over {evidence.loop:,.0f} s: {told or 'too short to judge'}")
     if evidence.samples.looks:
         ranks = len(evidence.samples.seen)
-        lines.append(f"{evidence.samples.looks} looks at the stacks of {ranks} of {evidence.world} ranks")
+        span = f"{evidence.samples.looks} looks in {evidence.samples.seconds:,.0f} s"
+        lines.append(f"{span} at the stacks of {ranks} of {evidence.world} ranks")
     if (use := evidence.device_use) is not None:
         lines.append(f"devices in use {use:.0%} of the time")
     for series in (evidence.losses, evidence.norms):

@@ -52,7 +52,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
         f"its devices are in use {use:.0%} of the time, and their memory is {room:.0%} full",
         f"in {launching:.0%} of {samples.looks} looks it is inside of its framework and waits for nothing else",
     ]
-    size = next(((name, evidence.params[name]) for name in _BATCH if name in evidence.params), None)
+    size = evidence.param(_BATCH)
     now = f" from `{size[0]}={size[1]}`" if size else ""
     changes = (
         f"Raise the batch size{now} until the memory is about 80 % full; adapt the learning rate.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, sqrt
 from typing import Final
@@ -12,6 +12,7 @@ from muster.monitor.diagnose.samples import Samples
 LOOP: Final = ("training", "data", "saving", "evaluating", "done_again")  # classes of time after the start
 LOOP_LEAST: Final = 3.0  # seconds of the loop before shares of it mean anything
 LOOKS_LEAST: Final = 5  # samples of stacks
+VALUE: Final = 20  # characters
 _Z: Final = 1.64  # 95 %, one-sided
 
 
@@ -80,6 +81,11 @@ class Evidence:
     hung: str = ""  # what the verdict said; "" if it does not hang
     node_findings: Sequence[str] = ()
 
+    def param(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """The first of these parameters that the run has, and its value, if it is short enough for a sentence."""
+        found = next(((name, self.params[name]) for name in names if name in self.params), None)
+        return found if found is not None and len(found[1]) <= VALUE else None
+
     @property
     def loop(self) -> float:
         """Seconds since training began."""
@@ -110,9 +116,9 @@ class Evidence:
         return self.sampled or self.share("data") is not None
 
 
-def mean(values: object) -> float | None:
+def mean(values: Iterable[float | None]) -> float | None:
     """The mean of those that are finite numbers; None if there are none."""
-    kept = [value for value in values if isinstance(value, int | float) and isfinite(value)]  # type: ignore[attr-defined]
+    kept = [value for value in values if value is not None and isfinite(value)]
     return sum(kept) / len(kept) if kept else None
 
 

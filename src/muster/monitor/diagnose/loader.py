@@ -46,17 +46,18 @@ def _finding(evidence: Evidence, share: float, confidence: float, lines: list[st
 
 
 def _changes(evidence: Evidence) -> Iterator[str]:
-    workers = _param(evidence, _WORKERS)
+    workers = evidence.param(_WORKERS)
     cores = _cores(evidence)
     if cores is not None and cores[0] >= FULL * cores[1]:
         yield "Ask for more `cpus` in the job file: the loader uses all that it has."
     elif workers is not None:
-        yield f"Raise the loader's processes above {workers}; the CPUs that it asked for are not used up."
+        yield f"Raise the loader's processes above {workers[1]}; the CPUs that it asked for are not used up."
     else:
         yield "Load in processes of their own (`DataLoader(num_workers=...)`), about one for each CPU of the rank."
-    if _param(evidence, _PINNED) in (None, "False", "false", "0") and evidence.has_devices:
+    pinned = evidence.param(_PINNED)
+    if evidence.has_devices and (pinned is None or pinned[1].lower() in ("false", "0")):
         yield "Use `pin_memory=True` and `.to(device, non_blocking=True)`."
-    if _param(evidence, _PREFETCH) is None:
+    if evidence.param(_PREFETCH) is None:
         yield "Keep batches ready ahead (`prefetch_factor=4`, `persistent_workers=True`)."
     yield "Move decoding and tokenising out of the loop, into the data set (`muster.data`)."
 
@@ -71,7 +72,3 @@ def _cores(evidence: Evidence) -> tuple[float, float] | None:
     if used is None or not evidence.cpus:
         return None
     return used, evidence.cpus / max(1, evidence.ranks_per_node)
-
-
-def _param(evidence: Evidence, names: tuple[str, ...]) -> str | None:
-    return next((evidence.params[name] for name in names if name in evidence.params), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Final, Literal
 
 from muster.api.stacks import RankStacks, StackFrame, ThreadStack
@@ -88,7 +89,8 @@ def sampled(looks: Iterable[Sequence[RankStacks]]) -> Samples:
             continue
         number += 1
         for one, thread in found:
-            times.append(one["time"])
+            if isfinite(one["time"]):
+                times.append(one["time"])
             seen[one["rank"]] += 1
             counts.setdefault(one["rank"], Counter())[activity_of(thread), place_in(thread["frames"])] += 1
     return Samples(number, max(times) - min(times) if times else 0.0, counts, seen)
