@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from muster.api.stacks import RankStacks, StackFrame, ThreadStack
 from muster.cli import main, nodes, runs
-from muster.monitor.diagnose import JUDGES, diagnose, looked_at, missing, verdict
+from muster.monitor.diagnose import JUDGES, diagnose, looked_at, missing, outcome, verdict
 from muster.monitor.diagnose.devices import single_precision
 from muster.monitor.diagnose.divergence import departure
 from muster.monitor.diagnose.evidence import Evidence, RankFigures, Save, Series, SlowRanks, bounds
@@ -93,6 +93,9 @@ HEALTHY = {
     "fp32 where nothing is known of the device": Evidence(params={"precision": "fp32"}, samples=looks(9, IN_MODEL)),
     "fp32 on an idle device": replace(GPU, ranks=[replace(BUSY, device_use=0.2)], params={"precision": "fp32"}),
     "low use, and what the host does is not known": replace(GPU, ranks=[SMALL], **stated(training=99.0, data=1.0)),
+    "low use, and the host is busy with its own work": replace(
+        GPU, ranks=[SMALL], samples=looks(20, [("simulate", "/job/game.py", 9)])
+    ),
     "a few looks in the loader": replace(GPU, samples=sampled([*[look(IN_LOADER)] * 2, *[look(IN_MODEL)] * 18])),
     "a spike that came back": replace(
         GPU, norms=Series("grad_norm", range(100), [*[1.0] * 60, *[9.0] * 6, *[1.0] * 34])
@@ -158,6 +161,12 @@ def test_one_rank_behind_is_told_from_communication_by_who_waits() -> None:
     found = diagnose(behind)
     assert [one.cause for one in found] == ["slow_rank"]
     assert "rank 2 is most often in decode at train.py:22" in found[0].evidence
+    backward = [("_engine_run_backward", f"{TORCH}/autograd/graph.py", 865), ("main", "/job/train.py", 41)]
+    asleep = sampled([[*look(backward, state="sleeping"), {**look(work)[0], "rank": 1}]] * 10)
+    assert first(Evidence(world=2, samples=asleep)).cause == "slow_rank"  # as DDP waits on CPUs
+    on_devices = replace(GPU, world=2, samples=asleep)  # there a backward pass sleeps in any case
+    assert (diagnose(on_devices), outcome(on_devices, [])) == ([], "unknown")
+    assert any("rank 1 is busy in decode" in line for line in missing(on_devices))
     unseen = replace(behind, world=4)  # the rank that was not seen may be the slow one
     assert diagnose(unseen) == []
 

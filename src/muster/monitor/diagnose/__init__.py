@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from muster.api.diagnosis import Outcome
 from muster.monitor.diagnose import (
     communication,
     devices,
@@ -46,11 +47,18 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     return sorted(told, key=lambda one: -one.share)
 
 
+def outcome(evidence: Evidence, findings: list[Finding]) -> Outcome:
+    """Healthy only if enough is known to see a fault, and no rank does what the others don't."""
+    if findings:
+        return "found"
+    return "healthy" if evidence.told and slow_rank.odd_rank(evidence) is None else "unknown"
+
+
 def verdict(evidence: Evidence, findings: list[Finding]) -> str:
     """The first line of the page."""
     if findings:
         return findings[0].text
-    if evidence.told:
+    if outcome(evidence, findings) == "healthy":
         return "Healthy: no cause of lost time stands out."
     return "Don't know: too little is known of this run to say."
 
@@ -88,6 +96,9 @@ def missing(evidence: Evidence) -> list[str]:
         lines.append(f"stacks: {evidence.samples.looks} looks of at least {LOOKS_LEAST}; {when}")
     if evidence.accelerators and evidence.device_use is None:
         lines.append("use of its devices: no driver answered on its nodes, or the run was too short")
+    if (rank := slow_rank.odd_rank(evidence)) is not None:
+        place = f" in {evidence.samples.usual(rank)}"
+        lines.append(f'rank {rank} is busy{place} and the others are not; state waits with `runtime.phase("waiting")`')
     if not evidence.norms:
         lines.append("the gradient norm: report it as `grad_norm`")
     return lines

@@ -11,7 +11,11 @@ from typing import Final, Literal
 from muster.api.stacks import RankStacks, StackFrame, ThreadStack
 from muster.monitor.stacks import COLLECTIVES, is_library, main_thread
 
-Activity = Literal["data", "saving", "communication", "synchronisation", "framework", "asleep", "other"]
+# `backward_wait`: asleep inside of the backward pass, as a CPU's rank of DDP is while it waits for the others.
+Activity = Literal[
+    "data", "saving", "communication", "synchronisation", "backward_wait", "framework", "asleep", "other"
+]
+OWN: Final = ("data", "saving", "asleep", "other")  # what a rank does by itself, outside of a framework
 
 # Parts of the paths of files whose frames say what the program does, whatever it does inside of them. The short ones
 # count in installed packages alone: a user's folder may have such a name.
@@ -24,6 +28,7 @@ _LOADER_PACKAGES: Final = (
 )  # fmt: skip
 _DISTRIBUTED: Final = "torch/distributed/"
 _FRAMEWORKS: Final = ("/torch/", "/jax/", "/jaxlib/", "/tensorflow/")
+_BACKWARD: Final = "/torch/autograd/"
 _SYNCHRONISE: Final = ("torch/cuda/", "synchronize")
 
 
@@ -50,10 +55,10 @@ class Samples:
     counts: Mapping[int, Mapping[tuple[Activity, Place | None], int]] = field(default_factory=dict)
     seen: Mapping[int, int] = field(default_factory=dict)
 
-    def of(self, rank: int, activity: Activity) -> float:
-        """The share of the looks at a rank in which it did this."""
+    def of(self, rank: int, *activities: Activity) -> float:
+        """The share of the looks at a rank in which it did one of these."""
         whole = self.seen.get(rank, 0)
-        found = sum(count for (kind, _), count in self.counts.get(rank, {}).items() if kind == activity)
+        found = sum(count for (kind, _), count in self.counts.get(rank, {}).items() if kind in activities)
         return found / whole if whole else 0.0
 
     def share(self, activity: Activity) -> float:
@@ -110,7 +115,8 @@ def activity_of(thread: ThreadStack) -> Activity:
     if inner.get("call") or (folder in inner["file"] and inner["function"] == name):
         return "synchronisation"
     if any(part in frame["file"] for frame in frames for part in _FRAMEWORKS):
-        return "framework"
+        backward = any(_BACKWARD in frame["file"] for frame in frames)
+        return "backward_wait" if backward and thread["state"] == "sleeping" else "framework"
     return "asleep" if thread["state"] == "sleeping" else "other"
 
 

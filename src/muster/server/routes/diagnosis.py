@@ -8,7 +8,7 @@ from typing import cast
 from muster.api.diagnosis import CauseView, DiagnosisView
 from muster.api.words import Phase
 from muster.control.diagnosis import Gatherer
-from muster.monitor.diagnose import diagnose, looked_at, missing, verdict
+from muster.monitor.diagnose import diagnose, looked_at, missing, outcome, verdict
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.typed_routes import needs, typed_router
@@ -33,7 +33,7 @@ def diagnosis(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> D
         "id": run.id,
         "phase": cast(Phase, run.phase if job is None else job.phase),
         "attempt": run.attempts or None,
-        "outcome": "found" if findings else "healthy" if evidence.told else "unknown",
+        "outcome": outcome(evidence, findings),
         "verdict": verdict(evidence, findings),
         "findings": [cast(CauseView, {**asdict(one)}) for one in findings],
         "looked_at": looked_at(evidence),
