@@ -20,8 +20,6 @@ SYSTEM: Final = (
     ("system/disk_write", "bytes a second", "written to disk", "runtime/hardware.py"),
     ("system/gpu", "0 to 1", "how busy the accelerator is, by NVML", "runtime/nvml.py"),
     ("system/gpu_memory", "bytes", "accelerator memory in use", "runtime/nvml.py"),
-    ("system/gpu_memory_share", "0 to 1", "how full the accelerator's memory is", "runtime/nvml.py"),
-    ("system/gpu_throttled", "0 or 1", "its clock is held down by heat or a power brake", "runtime/nvml.py"),
     ("system/gpu_power", "W", "power", "runtime/nvml.py"),
     ("system/gpu_temperature", "°C", "temperature", "runtime/nvml.py"),
     ("system/gpu_clock", "MHz", "clock", "runtime/nvml.py"),

@@ -11,7 +11,6 @@ _LIBRARY: Final = "libnvidia-ml.so.1"
 _TEXT: Final = 96  # bytes: the longest that NVML returns
 _DIE: Final = 0  # the sensor of the chip itself
 _CLOCK_SM: Final = 1
-_THROTTLED: Final = 0x8 | 0x20 | 0x40 | 0x80  # slowdowns by hardware, by heat (two kinds) and by a power brake
 _RECOVERY_ACTION: Final = 230  # the field in which the driver says what a device needs; 0: nothing
 _UNCORRECTED: Final = 1
 _SINCE_LOADED: Final = 0
@@ -95,17 +94,13 @@ class Nvml:
         return found
 
     def sample(self, device: Device) -> dict[str, float]:
-        """The device's current values: use 0..1, memory in bytes and its share, power in W, temperature in C, clock in
-        MHz, and whether its clock is held down by heat or by a power brake (0 or 1)."""
+        """The device's current values: use 0..1, memory in bytes, power in W, temperature in C, clock in MHz."""
         found: dict[str, float] = {}
         busy = _Utilization()
         if self._library.nvmlDeviceGetUtilizationRates(device.handle, ctypes.byref(busy)) == 0:
             found["gpu"] = busy.gpu / 100
         if memory := self._memory(device.handle):
             found["gpu_memory"] = float(memory.used)
-            found["gpu_memory_share"] = memory.used / memory.total if memory.total else 0.0
-        if (slowed := self.slowdowns(device)) is not None:
-            found["gpu_throttled"] = float(bool(slowed & _THROTTLED))
         milliwatts = self._number("nvmlDeviceGetPowerUsage", device.handle)
         if milliwatts is not None:
             found["gpu_power"] = milliwatts / 1000
