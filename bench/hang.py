@@ -8,12 +8,10 @@ saves between its steps, announced and not; every verdict on it is a false alarm
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +22,7 @@ from typing import Any
 import httpx
 
 from _machine import write
+from _server import serving
 from muster.monitor.activity import GangActivity
 from muster.monitor.hang import FACTOR, judge
 from muster.wire import Pulse
@@ -130,35 +129,8 @@ def run_ordinary(steps: int) -> dict[str, Any]:
 
 # --- drills, on this machine ------------------------------------------------------------------------------------------
 def run_drills(count: int) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="muster-hang-") as folder:
-        home = Path(folder) / "home"
-        home.mkdir()
-        env = {**os.environ, "MUSTER_HOME": str(home)}
-        for name in ("MUSTER_URL", "MUSTER_TOKEN"):
-            env.pop(name, None)
-        server = subprocess.Popen(
-            [sys.executable, "-m", "muster", "up", "--port", "0"], env=env, cwd=home, stdout=subprocess.DEVNULL
-        )
-        try:
-            return _drills(_client(home), Path(folder), count)
-        finally:
-            server.terminate()
-            server.wait(60)
-
-
-def _client(home: Path) -> httpx.Client:
-    until = time.monotonic() + WAIT
-    while time.monotonic() < until:
-        try:
-            url = json.loads((home / "server.json").read_text())["urls"][0]
-            headers = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
-            made = httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
-            if made.get("/readyz").status_code == 200:
-                return made
-        except (OSError, ValueError, httpx.TransportError):
-            pass
-        time.sleep(0.2)
-    raise SystemExit("the server did not start")
+    with tempfile.TemporaryDirectory(prefix="muster-hang-") as name, serving(Path(name) / "home") as http:
+        return _drills(http, Path(name), count)
 
 
 def _drills(http: httpx.Client, folder: Path, count: int) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import signal
@@ -20,9 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from _machine import write
+from _server import serving
 
 PROGRAM = Path(__file__).with_name("_restart_program.py")
 SEED = 5
@@ -120,16 +118,10 @@ class _Muster:
     name = "muster"
 
     def __init__(self, folder: Path) -> None:
-        self._home, self.gang = folder / "home", Gang(folder / "muster")
+        self._home, self.gang, self._stack = folder / "home", Gang(folder / "muster"), contextlib.ExitStack()
 
     def __enter__(self) -> _Muster:
-        self._home.mkdir()
-        env = {**os.environ, "MUSTER_HOME": str(self._home)}
-        for name in ("MUSTER_URL", "MUSTER_TOKEN"):
-            env.pop(name, None)
-        command = [sys.executable, "-m", "muster", "up", "--port", "0"]
-        self._server = subprocess.Popen(command, env=env, cwd=self._home, stdout=subprocess.DEVNULL)
-        self._http = _client(self._home)
+        self._http = self._stack.enter_context(serving(self._home))
         spec = {"name": "restart", "run": f"{sys.executable} {PROGRAM} {self.gang.folder}", "nproc": 2,
                 "workdir": str(self.gang.folder), "resources": {"cpus": 0.1}, "retry": {"max_restarts": 1000},
                 "hang": {"action": "off"}}  # fmt: skip
@@ -161,8 +153,7 @@ class _Muster:
         until = time.monotonic() + 60
         while time.monotonic() < until and self._http.get(f"/v1/jobs/{self._job}").json()["phase"] != "stopped":
             time.sleep(0.1)
-        self._server.terminate()
-        self._server.wait(60)
+        self._stack.close()
 
 
 class _Torchrun:
@@ -207,21 +198,6 @@ class _Torchrun:
         self.go_on()
         self._run.terminate()  # and with it its ranks
         self._run.wait(60)
-
-
-def _client(home: Path) -> httpx.Client:
-    until = time.monotonic() + WAIT
-    while time.monotonic() < until:
-        try:
-            url = json.loads((home / "server.json").read_text())["urls"][0]
-            headers = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
-            made = httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
-            if made.get("/readyz").status_code == 200:
-                return made
-        except (OSError, ValueError, httpx.TransportError):
-            pass
-        time.sleep(0.2)
-    raise SystemExit("the server did not start")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from generator.cli import cli_page
 from generator.environment import environment_page
 from generator.event_kinds import event_kinds_page
 from generator.metrics import metrics_page
+from generator.prometheus import prometheus_page
 from generator.rest import rest_page
 from generator.sdk import sdk_page
 from generator.training_file import training_file_page
@@ -245,6 +246,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "pictures/architecture.svg": architecture_picture,
     "policy.schema.json": policy_file_schema,
+    "prometheus.md": prometheus_page,
     "rest.md": rest_page,
     "sdk.md": sdk_page,
     "training-file.md": training_file_page,

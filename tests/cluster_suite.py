@@ -444,7 +444,8 @@ def whole_attempt(folder: Path, size: int, after: int = 0) -> int:
 
 
 def loses_a_node_and_grows_back(rig: Rig, server: LiveServer, folder: Path, most: int) -> None:
-    """An elastic gang takes all nodes, goes on without one that is lost, and takes it again when it is back."""
+    """An elastic gang takes all nodes, goes on without one that is lost, and takes it again when it is back: then the
+    node is checked, and all links are measured."""
     job = elastic(rig, server, folder, 1, most)
     first = whole_attempt(folder, most)
     victim = until(lambda: len(nodes := server.job(job)["nodes"]) == most and nodes[1], "where they are")
@@ -462,6 +463,10 @@ def loses_a_node_and_grows_back(rig: Rig, server: LiveServer, folder: Path, most
     assert reasons[second - 1] == "resizing", reasons
     starts = (folder / "starts").read_text().split()
     assert [starts.count(str(one)) for one in (first, second, third)] == [most, most - 1, most]
+    told = server.output(job, attempt=third)
+    assert all(
+        f"worker {number} " in told.partition("links to the gang's first worker: ")[2] for number in range(1, most)
+    )
 
 
 def hold(folder: Path, name: str = "up") -> str:

@@ -37,7 +37,8 @@ EVENT_DOC: Final[dict[str, Any]] = {
     "expires_at": 90.0, "failed": 1, "what": "checksum", "holder": "a", "epoch": 2, "rows": {"notes": 3},
     "check": "clock", "nodes": ["n1"], "programs": ["language/ada/gpt"],
     "findings": [{"check": "disk", "status": "failed", "detail": "it is full", "seconds": 0.1}],
-    "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart", "room": 2, "usable": 3,
+    "verdict": {"kind": "process stopped", "behind": [3]}, "action": "restart", "room": 2, "usable": 3, "gpu": 3,
+    "boot": "94e34cb1-4b67-47af-88f9-75f396a33907",
     "rule": "device-idle", "severity": "warning", "value": 0.2, "facts": {"value": "20%"}, "group": "device-idle",
     "subject": {
         "kind": "run", "name": "gpt-7", "title": "gpt", "project": "language", "queue": "", "pool": "", "nodes": [],
@@ -48,5 +49,6 @@ EVENT_DOC: Final[dict[str, Any]] = {
 
 def doc_of(kind: str) -> dict[str, Any]:
     """JSON with every field of the payloads of this kind."""
-    doc = EVENT_DOC if kind not in ("node.health", "node.slow") else {**EVENT_DOC, "reason": "it is hot"}
+    own = {"node.health": {"reason": "it is hot"}, "node.slow": {"reason": "it is hot"}, "node.fault": {"code": "79"}}
+    doc = {**EVENT_DOC, **own.get(kind, {})}
     return {name: doc[name] for name, _, _ in KINDS[kind].CODING}

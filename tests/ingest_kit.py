@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from muster import wire
 from muster.control.decode import decode
+from muster.control.meetings import Meetings
+from muster.core.errors import Invalid
 
 T = TypeVar("T")
 PATIENCE = 120.0  # seconds; only a test that fails takes as long
@@ -58,6 +60,7 @@ class IngestServer:
         self.puts: list[str] = []  # the digests that were sent, refused ones too
         self.fault: Callable[[wire.Batch], int | str | None] = lambda batch: None
         self.requests = 0
+        self.meetings, self.gang = Meetings(), 1
         self.problems: list[str] = []
         self._lock = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
@@ -115,6 +118,14 @@ class IngestServer:
             acked |= {(rank, "log"): acked[rank, "log"] + lost for rank, lost in attempt.missing.items()}
             reply = wire.Reply(acked, self.commands.get(token), done=batch.state == "ended")  # type: ignore[arg-type]
             return 200, reply.to_json().encode()
+
+    def meet(self, token: str, told: dict[str, Any]) -> tuple[int, bytes]:
+        """As a server does; `gang` is how many workers have to come."""
+        try:
+            reply = self.meetings.join((token, 1), self.gang, **told, sound=False, now=time.monotonic())
+        except Invalid:
+            return 422, b"{}"
+        return 200, json.dumps(reply).encode()
 
     def take_blob(self, digest: str, body: bytes) -> int:
         with self._lock:
@@ -189,6 +200,8 @@ def _handler(server: IngestServer) -> type[BaseHTTPRequestHandler]:
                 answer = server.take(self._token(), body)
             elif self.path == "/v1/ingest/code/bundle":
                 answer = server.bundle(json.loads(body))
+            elif self.path == "/v1/ingest/meet":
+                answer = server.meet(self._token(), json.loads(body))
             if answer is None:
                 self.close_connection = True
             else:

@@ -27,7 +27,8 @@ import httpx
 from warm_kit import Started, Warm, network
 
 T = TypeVar("T")
-READ_LATE = {"MUSTER_FAULT", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}  # no import has seen these
+# No import has seen these.
+READ_LATE = {"MUSTER_FAULT", "MUSTER_DCGM_URL", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}
 WITHOUT_SHAPE = "ANSWER WITHOUT ITS SHAPE"  # in the log of a server whose answer was not as declared: see `shape_kit`
 _ERR = "LIVE_ERR"  # where a command writes its errors
 # What a server imports when it is asked for something.

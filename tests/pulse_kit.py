@@ -20,6 +20,7 @@ class SimulatedGang:
     workers: int = 2
     reporting: bool = True  # whether ranks report steps
     devices: bool = False
+    counted: bool = False  # whether their collectives are counted
     gang: GangActivity = field(default_factory=GangActivity)
     now: float = 1000.0  # the server's clock
     jump: float = 0.0  # what the ranks' clocks are ahead by
@@ -32,10 +33,12 @@ class SimulatedGang:
     _next: float = 1000.0
     _cpu: dict[int, float] = field(default_factory=dict)
     _output: int = 0
+    _begun: dict[int, int] = field(default_factory=dict)
 
     def step(self, seconds: float) -> None:
         self.work(seconds)
         self.count += 1
+        self.collect(range(self.ranks), 3)
         if self.reporting:
             self._tell([(self.now + self.jump, self.count)], [])
 
@@ -53,6 +56,11 @@ class SimulatedGang:
     ) -> None:
         """Nothing moves, except that some ranks use their CPU."""
         self._pass(seconds, busy, power, place)
+
+    def collect(self, ranks: Collection[int], count: int = 1) -> None:
+        """These ranks begin so many collectives."""
+        for rank in ranks:
+            self._begun[rank] = self._begun.get(rank, 0) + count
 
     def say(self) -> None:
         self._output += 10
@@ -79,7 +87,8 @@ class SimulatedGang:
         state = "T" if rank in self.stopped else "R" if rank in busy else "S"
         figures = (1.0 if rank in busy else 0.0, power) if self.devices else (None, None)
         where = place.get(rank, "futex_wait")
-        return Pulse(rank, 0, self._output, self._cpu.get(rank, 0.0), 0, state, where, *figures)
+        begun = {"0": self._begun.get(rank, 0)} if self.counted else None
+        return Pulse(rank, 0, self._output, self._cpu.get(rank, 0.0), 0, state, where, *figures, begun)
 
     def _tell(self, steps: list[tuple[float, int]], phases: list[tuple[float, str]]) -> None:
         for rank in range(self.ranks):

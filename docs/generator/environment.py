@@ -21,6 +21,9 @@ SET: Final = {
     "MUSTER_RETRY_FOR": "how long commands wait for a server that does not answer: `60s`, `1h`",
     "MUSTER_SPOT_NOTICE": "a file whose presence means that the machine goes away soon: ranks are asked to save",
     "MUSTER_PY_SPY": "for launchers: the path of py-spy for `muster stacks`, or `off`",
+    "MUSTER_DCGM_URL": "for launchers: a dcgm-exporter of their node, such as `http://127.0.0.1:9400/metrics`, to read "
+    "instead of NVML",
+    "MUSTER_NODE_EXPORTER_URL": "the same for a node-exporter, instead of the kernel's files",
     "MUSTER_SCRATCH": "for launchers on a cluster's nodes: a local folder of the node",
 }
 # Names that Muster gives to the processes of a job.

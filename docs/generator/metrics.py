@@ -20,6 +20,8 @@ SYSTEM: Final = (
     ("system/disk_write", "bytes a second", "written to disk", "runtime/hardware.py"),
     ("system/gpu", "0 to 1", "how busy the accelerator is, by NVML", "runtime/nvml.py"),
     ("system/gpu_memory", "bytes", "accelerator memory in use", "runtime/nvml.py"),
+    ("system/gpu_memory_share", "", "the part of its memory that is in use, 0..1", "runtime/hardware.py"),
+    ("system/gpu_throttled", "", "1 while heat or the hardware holds its clock down", "runtime/nvml.py"),
     ("system/gpu_power", "W", "power", "runtime/nvml.py"),
     ("system/gpu_temperature", "°C", "temperature", "runtime/nvml.py"),
     ("system/gpu_clock", "MHz", "clock", "runtime/nvml.py"),

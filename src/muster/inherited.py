@@ -28,7 +28,7 @@ _CREDENTIAL: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_
 # Variables that a launcher itself reads. Ranks get Muster's variables only from the launch.
 _LAUNCHERS: Final = (
     "MUSTER_HOME", "MUSTER_IMAGE", "MUSTER_FAULT_LAUNCHER", "MUSTER_NODE", "MUSTER_PY_SPY", "MUSTER_SCRATCH",
-    "MUSTER_SPOT_NOTICE",
+    "MUSTER_SPOT_NOTICE", "MUSTER_DCGM_URL", "MUSTER_NODE_EXPORTER_URL",
 )  # fmt: skip
 
 

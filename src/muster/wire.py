@@ -23,6 +23,7 @@ A worker's folder, created by the engine and owned by one launcher:
     rank-N/host/spool.K  segments of the launcher's own reports on the rank: hardware and environment
     rank-N/stacks   the stacks of its Python processes, appended when the launcher asks for them
     rank-N/imports  the modules of large libraries that the rank has imported, one a line, if a spare process is kept
+    rank-N/collectives.PID  how many collectives its process groups have begun; see `runtime.rank_collectives`
     rank-N/files    files that the rank handed over, each with a note on what it is; removed when the server has them
     rank-N/own      holds the rank's spool and files instead, if ranks are isolated from their launcher
     home, tmp, work the home, temporary folder and code folder of such ranks
@@ -49,6 +50,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
                  rank's previous phase document, the rest being of the phase that it names
     stacks       id, order, world, problem, processes: on a host stream only; see `muster.runtime.stacks`
+    fault        gpu, code (of an Xid, or "ecc"), number (of the entry, in this boot), boot: on a host stream only
 
 `id` makes a repeated delivery harmless.
 """
@@ -57,9 +59,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 # --- environment: torchrun's names, so that an unmodified script works -----------------------------------------------
 RANK: Final = "RANK"
@@ -103,6 +106,8 @@ MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's report
 EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
 PY_SPY: Final = "MUSTER_PY_SPY"  # for launchers: the path of py-spy, or "off"
+DCGM_URL: Final = "MUSTER_DCGM_URL"  # for launchers: a dcgm-exporter of the node, to read instead of the driver
+NODE_EXPORTER_URL: Final = "MUSTER_NODE_EXPORTER_URL"  # the same for a node-exporter, instead of the kernel's files
 SCRATCH: Final = "MUSTER_SCRATCH"  # for launchers, not ranks: a local folder of the node that they share
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
@@ -125,7 +130,11 @@ HEAD_MAX: Final = 1 << 20  # bytes of a batch's header
 PIECE_TIMES: Final = 64  # maximum moments of one piece of a log
 NAME_MAX: Final = 256
 PULSES_MAX: Final = 1024  # in a batch: as many as a worker may have ranks
+GROUPS_MAX: Final = 8  # process groups of a rank whose collectives are counted
+GROUP_NAME_MAX: Final = 24  # characters
+_ODD: Final = re.compile(r"[^\w.-]", re.ASCII)  # characters of such a name that are replaced
 LINKS_MAX: Final = 64  # links of one gang that are measured
+DEVICES_MAX: Final = 128  # devices and slices of one node, in a sample
 SHAPES_MAX: Final = 4096
 
 DocType = Literal[
@@ -143,6 +152,7 @@ DocType = Literal[
     "environment",
     "phase",
     "stacks",
+    "fault",
 ]
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------
@@ -318,13 +328,14 @@ class Pulse:
     waits_in: str = ""  # the kernel's function in which the main process sleeps, if it is known
     use: float | None = None  # of its most used accelerator, 0..1
     power: float | None = None  # W, of its accelerators together
+    collectives: dict[str, int] | None = None  # by process group, how many it has begun; None: not known now
 
     def to_list(self) -> list[Any]:
         return [self.rank, self.spool, self.log, round(self.cpu, 2), self.io, self.state, self.waits_in, self.use,
                 self.power]  # fmt: skip
 
     @classmethod
-    def from_list(cls, raw: list[Any]) -> Pulse:
+    def from_list(cls, raw: list[Any], collectives: Any = None) -> Pulse:
         """Raises ValueError or TypeError for anything that `to_list` would not have made."""
         rank, spool, log, cpu, io, state, waits_in, use, power = raw
         counts, numbers = (rank, spool, log, io), [cpu, *(one for one in (use, power) if one is not None)]
@@ -332,7 +343,73 @@ class Pulse:
             raise ValueError(f"bad pulse {raw!r}"[:200])
         if not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers):
             raise ValueError(f"bad pulse {raw!r}"[:200])
-        return cls(rank, spool, log, cpu, io, str(state)[:2], str(waits_in)[:64], use, power)
+        begun = collective_counts(collectives) if collectives is not None else None
+        return cls(rank, spool, log, cpu, io, str(state)[:2], str(waits_in)[:64], use, power, begun)
+
+
+def collective_counts(raw: Any) -> dict[str, int]:
+    """How many collectives process groups have begun, of the first groups. Raises ValueError for anything else."""
+    if not isinstance(raw, dict) or not all(type(one) is int and 0 <= one < 2**63 for one in raw.values()):
+        raise ValueError(f"bad counts of collectives in a pulse: {raw!r}"[:200])
+    return {_ODD.sub("_", str(name)[:GROUP_NAME_MAX]): count for name, count in list(raw.items())[:GROUPS_MAX]}
+
+
+Figure = float | None  # None: the machine does not say
+
+
+class DeviceSample(NamedTuple):
+    """The last figures of one accelerator, or of a slice of it (MIG). `gpu` is its index in PCI bus order."""
+
+    gpu: int
+    uuid: str
+    name: str
+    profile: str  # of a slice, such as 1g.10gb; "" for a whole device
+    instance: int  # of a slice: the id of its GPU instance; -1 for a whole device
+    use: Figure  # 0..1
+    memory_used: Figure  # bytes
+    memory: Figure
+    power: Figure  # W
+    temperature: Figure  # degrees Celsius
+    clock: Figure  # Hz
+
+
+class NodeSample(NamedTuple):
+    """The last figures of a machine, and of those of its accelerators that a worker was given."""
+
+    every: float  # seconds until the next one
+    cpus: Figure
+    cpu: Figure  # busy seconds of all CPUs since the machine started
+    memory: Figure  # bytes
+    available: Figure
+    disk_read: Figure  # bytes since the machine started
+    disk_written: Figure
+    received: Figure
+    sent: Figure
+    devices: tuple[DeviceSample, ...] = ()
+
+    @classmethod
+    def from_list(cls, raw: list[Any]) -> NodeSample:
+        """Raises ValueError or TypeError for anything that no launcher sends. It is called for every node every few
+        seconds."""
+        every, *figures, devices = raw
+        if not isinstance(devices, list) or len(devices) > DEVICES_MAX or not _are_figures([float(every), *figures]):
+            raise ValueError(f"bad sample {raw!r}"[:200])
+        found = []
+        for one in devices:
+            device = DeviceSample(*one)
+            gpu, uuid, name, profile, instance, *values = device
+            if not (type(gpu) is type(instance) is int and 0 <= gpu < DEVICES_MAX > instance >= -1):
+                raise ValueError(f"bad device {one!r}"[:200])
+            texts = uuid + name + profile
+            if len(texts) > 3 * 96 or not texts.isprintable() or not _are_figures(values):
+                raise ValueError(f"bad device {one!r}"[:200])
+            found.append(device)
+        return cls(float(every), *figures, tuple(found))  # type: ignore[call-arg]
+
+
+def _are_figures(values: list[Any]) -> bool:
+    """Whether all are finite numbers or None. What is no number, such as True, would spoil what others read."""
+    return all(one is None or (type(one) in (int, float) and -1e18 < one < 1e18) for one in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +433,8 @@ class Batch:
     offset: tuple[float, float] | None = None
     # Of the first worker: other worker, MB/s and round trip in ms of its link; see `runtime.link_check`.
     links: tuple[tuple[int, float, float], ...] = ()
+    sample: NodeSample | None = None  # of its machine, if there is a new one
+    told: bool = False  # it is leaving because its cluster told it to, and the cluster may know why
 
     def encode(self) -> bytes:
         header: dict[str, Any] = {
@@ -369,13 +448,17 @@ class Batch:
             "times": [p.times for p in self.pieces],
         }
         if self.leaving is not None:
-            header["leaving"] = self.leaving
+            header |= {"leaving": self.leaving, "told": self.told}
         if self.offset is not None:
             header["offset"] = self.offset
         if self.links:
             header["links"] = self.links
+        if self.sample is not None:
+            header["sample"] = self.sample
         if self.pulses:
             header |= {"clock": self.clock, "pulses": [pulse.to_list() for pulse in self.pulses]}
+        if any(pulse.collectives for pulse in self.pulses):
+            header["collectives"] = [pulse.collectives for pulse in self.pulses]  # apart: older servers pass over it
         head = json.dumps(header).encode()
         return b"".join([struct.pack("<I", len(head)), head, *(p.data for p in self.pieces)])
 
@@ -405,6 +488,7 @@ class Batch:
             whole = header.get("whole") is True  # older launchers don't send it
             seen, node = int(header["command_seen"]), str(header.get("node", ""))
             clock, pulses = float(header.get("clock", 0.0)), header.get("pulses", ())
+            counts = header.get("collectives") or [None] * len(pulses)
             left = header.get("leaving")
             leaving = float(left) if left is not None else None
             ahead, error = (float(one) for one in header.get("offset") or (0.0, 0.0))
@@ -415,9 +499,11 @@ class Batch:
                 raise ValueError(
                     f"{len(pulses)} pulses at {clock}, leaving in {leaving}, offset {offset}, links {links}"
                 )
+            sample = NodeSample.from_list(header["sample"]) if header.get("sample") else None
             return cls(
                 int(header["worker"]), header["state"], ended, tuple(pieces), seen, whole, node, leaving,
-                clock, tuple(Pulse.from_list(pulse) for pulse in pulses), offset, links,
+                clock, tuple(Pulse.from_list(*pair) for pair in zip(pulses, counts, strict=True)), offset, links,
+                sample, header.get("told") is True,
             )  # fmt: skip
         except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error

@@ -8,7 +8,16 @@ from pathlib import Path
 from rig import LOST, Rig, nodes
 
 from muster.control.ingest import Ingest
-from muster.control.node_health import BREAKER, CLOCK_EVERY, CLOCK_RIGHT, LATELY, OUT_FIRST, OUT_TIMES, nodes_to_check
+from muster.control.node_health import (
+    BREAKER,
+    CLOCK_EVERY,
+    CLOCK_RIGHT,
+    GONE,
+    LATELY,
+    OUT_FIRST,
+    OUT_TIMES,
+    nodes_to_check,
+)
 from muster.core.entities.node import CHECKS, SPOT, NodeHealth
 from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.entities.rules_in_force import RulesSet
@@ -138,7 +147,37 @@ def test_a_gang_on_a_spot_machine_that_is_taken_away_goes_on_elsewhere() -> None
         rig.tick(3)
         assert rig.job(job).attempt.workers[0].node != before
         assert rig.job(job).charges == {"preempted": 1}
+        again(rig, GONE - 60)
+        assert rig.state.nodes[before].health == "draining"
+        again(rig, 120)
+        assert rig.state.nodes[before].health == "healthy", "it is another machine of that name"
     rig.close()
+
+
+def test_a_gang_of_which_a_worker_is_told_to_leave_saves_if_its_cluster_says_why() -> None:
+    """Whoever has the attempt's token can say that it is told to leave: only the cluster's word counts."""
+    cases = [
+        (None, True, None),
+        (("cancelled_outside", "deleted by hand"), True, None),
+        (("preempted", "others go first"), False, "preempted"),
+        (("node_lost", "the machine shuts down"), False, "node_lost"),
+        (("node_lost", "the machine shuts down"), True, "spot_notice"),
+    ]
+    for why, spot, code in cases:
+        rig = Rig(nodes(2))
+        rules = Rules(pools={"main": PoolRules(spot=spot)}).model_dump(mode="json")
+        rig.tell(Event(RulesSet(rules=rules, text=""), rig.clock.now()))
+        job = rig.submit(retry={"backoff": 0}, use_spot=spot)
+        rig.tick()
+        before = rig.job(job).attempt.workers[0].node
+        ingest = Ingest(rig.store, rig.commit, rig.clock, 1 << 20, cause=lambda *key, why=why: why)
+        ingest.accept(job, 1, Batch(0, "running", leaving=30.0, told=True))
+        command = ingest.accept(job, 1, Batch(0, "running", leaving=29.0, told=True)).command
+        assert (command.reason if command is not None else None) == code
+        assert (rig.state.nodes[before].by == SPOT) == (code == "spot_notice")
+        rig.tick(3)
+        assert rig.job(job).charges == ({"preempted": 1} if code else {})
+        rig.close()
 
 
 def test_a_clock_that_is_off_is_told_once_and_again_when_it_is_right() -> None:
@@ -209,4 +248,5 @@ def test_links_are_measured_where_a_node_of_the_gang_failed_lately() -> None:
     assert not measured("n0", "n1", check=())
     assert not measured("n0", "n2")
     assert not measured("n1"), "one node has no links"
-    assert not measured("pool/1", "pool/2"), "a cluster chooses its nodes later"
+    assert measured("pool/1", "pool/2"), "a cluster chooses its nodes later, and the server decides"
+    assert not measured("pool/1", "pool/2", check=())

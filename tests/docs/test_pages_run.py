@@ -23,6 +23,7 @@ PAGES = {
     "docs/engines.md": 2,
     "docs/kubernetes.md": 0,
     "docs/operate.md": 4,
+    "docs/prometheus.md": 1,
     "docs/python.md": 0,
     "docs/recover.md": 1,
     "docs/scheduling.md": 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,71 @@ def test_an_eviction_is_a_preemption_with_its_word(rig: KubernetesRig, server: L
     assert "preempting to accommodate b" in json.dumps(reason)
 
 
+# It saves when all ranks have been told to stop, as a collective save does, and goes on from there.
+TOGETHER = """
+import os, pathlib, time
+from muster import runtime
+rank = int(os.environ["RANK"])
+if folder := runtime.last_checkpoint():
+    print("goes on after", (folder / "state").read_text(), flush=True)
+    raise SystemExit
+pathlib.Path(f"up-{rank}").touch()
+while not runtime.should_stop():
+    runtime.report(step=7, loss=1.0)
+    time.sleep(0.05)
+pathlib.Path(f"leaves-{rank}").touch()
+while not all(pathlib.Path(f"leaves-{other}").exists() for other in range(2)):
+    time.sleep(0.02)
+if rank == 0:
+    with runtime.checkpoint(7) as folder:
+        (folder / "state").write_text("step 7")
+"""
+
+
+@pytest.fixture
+def rules(rig: KubernetesRig, server: LiveServer) -> Iterator[Callable[[str], None]]:
+    """Sets whether the pool's machines are spot machines, for one test."""
+
+    def spot(value: str) -> None:
+        with server.http() as http:
+            answer = http.put("/v1/rules", json={"text": f"pools: {{{rig.pool}: {{spot: {value}}}}}"})
+        assert answer.status_code == 200, answer.text
+
+    yield spot
+    spot("auto")
+
+
+@pytest.mark.parametrize(
+    ("why", "spot", "code"),
+    [("EvictionByEvictionAPI", False, "preempted"), ("TerminationByKubelet", True, "spot_notice")],
+)
+def test_a_gang_of_which_one_pod_is_told_to_leave_saves_together_and_goes_on(
+    rig: KubernetesRig,
+    server: LiveServer,
+    tmp_path: Path,
+    rules: Callable[[str], None],
+    why: str,
+    spot: bool,
+    code: str,
+) -> None:
+    rules(str(spot).lower())
+    job = submit(rig, server, tmp_path, TOGETHER, num_nodes=2, use_spot=spot, stop_grace="20s")
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 2, "both ranks")
+    until(lambda: server.job(job)["phase"] == "running", "it to run")
+    pod = rig.pods(job)[1]
+    evict(rig.store, "training", pod["metadata"]["name"], why, "the machine goes")
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    assert "goes on after step 7" in server.output(job, attempt=2)
+    (requeued,) = server.get("/v1/events", job=job, kind="job.requeued")["events"]
+    assert (requeued["data"]["reason"]["code"], requeued["data"]["charge"]) == (code, "preempted")
+    assert "it saved step 7 before it left" in requeued["data"]["reason"]["message"]
+    node = pod["spec"]["nodeName"]
+    if spot:
+        assert machines(server)[node]["why"] == "it is taken away (spot notice)"
+        server.post(f"/v1/nodes/{node}/health", {"health": "healthy"})
+    assert machines(server)[node]["health"] == "healthy"
+
+
 def test_a_pod_that_passes_its_memory_limit_is_out_of_memory(
     rig: KubernetesRig, server: LiveServer, tmp_path: Path
 ) -> None:
@@ -229,6 +294,44 @@ def test_drains_go_both_ways(rig: KubernetesRig, server: LiveServer) -> None:
     until(lambda: machines(server)["node-b"]["health"] == "draining", "what kubectl did")
     rig.store.edit("Node", "", "node-b", lambda node: node["spec"].pop("unschedulable"), "kubectl")
     until(lambda: machines(server)["node-b"]["health"] == "healthy", "what kubectl undid")
+
+
+def checks_left(rig: KubernetesRig) -> list[str]:
+    return [item["metadata"]["name"] for item in rig.store.list("Job", labels="muster.dev/check")]
+
+
+def test_a_node_without_a_job_is_checked_even_if_it_is_drained(rig: KubernetesRig, server: LiveServer) -> None:
+    rig.store.edit("Node", "", "node-b", lambda node: node["spec"].update(unschedulable=True), "kubectl")
+    try:
+        found = server.post("/v1/nodes/node-b/check")
+    finally:
+        rig.store.edit("Node", "", "node-b", lambda node: node["spec"].pop("unschedulable"), "kubectl")
+    assert not found["later"]
+    assert {one["check"] for one in found["findings"]} >= {"disk", "kernel_log", "devices"}
+    assert {one["status"] for one in found["findings"]} <= {"ok", "unknown"}, found
+    assert not checks_left(rig)
+    assert "checked" in [entry["kind"] for entry in server.get("/v1/nodes/node-b/history")["entries"]]
+
+
+def test_a_check_of_a_full_node_leaves_the_devices_out_and_one_of_a_killed_server_is_removed(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job, pod = up(rig, server, tmp_path, resources=WHOLE, nproc=1)
+    node = pod["spec"]["nodeName"]
+    found = {one["check"]: one for one in server.post(f"/v1/nodes/{node}/check")["findings"]}
+    assert found["disk"]["status"] == "ok"
+    assert {found[name]["status"] for name in found if name.startswith("device")} == {"unknown"}
+    assert "others hold" in found["device_memory"]["detail"]
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+    (installation,) = {
+        item["metadata"]["labels"]["muster.dev/installation"] for item in rig.store.list("ConfigMap", rig.namespace)
+    }
+    labels = {"muster.dev/installation": installation, "muster.dev/check": "muster-check-left"}
+    spec = {"suspend": True, "completions": 1, "template": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}
+    meta = {"name": "muster-check-left", "namespace": "training", "labels": labels}
+    rig.store.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+    until(lambda: not checks_left(rig), "what another server left to be gone")
 
 
 def test_a_gang_as_a_jobset(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:

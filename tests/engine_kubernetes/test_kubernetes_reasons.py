@@ -193,6 +193,10 @@ def test_why_a_worker_was_told_to_leave() -> None:
     evicted = {"metadata": {"uid": "w"}, "status": {"conditions": [condition("Evicted", "Preempted", "for b")]}}
     preempted = {**leaving, "status": {"conditions": [condition("DisruptionTarget", "PreemptionByScheduler")]}}
     failed = main(status={"conditions": [condition("FailureTarget")]})
+    after = Memo(order=Order(*KEY, 30.0, "preempted"))  # the server stopped the gang because of it
+    assert cause_of(KubernetesGang(KEY, main(), {0: leaving}, evicted), after, 0, {}) == (
+        "preempted", "Kueue evicted it (Preempted): for b",
+    )  # fmt: skip
     order = Order(*KEY, 30.0, "quota_reclaimed")
     assert cause_of(KubernetesGang(KEY, main(), {0: RUNNING}), Memo(), 0, {}) is None
     assert cause_of(KubernetesGang(KEY, main(), {0: leaving}), Memo(), 0, {}) == (

@@ -98,5 +98,10 @@ def test_through_slurmrestd_gangs_run_and_stop(
         alike = [{"spec": {"name": f"alike-{i}", "run": "true", "pool": "low"}} for i in range(3)]
         for one in server.post("/v1/jobs/batch", {"jobs": alike})["jobs"]:
             assert server.wait(one["id"])["phase"] == "succeeded"
+        assert "ok" in {one["status"] for one in server.post("/v1/nodes/n1/check")["findings"]}
         refused = server.wait(server.submit("true", pool="low", slurm={"constraint": "nosuch"})["id"])
+        elsewhere = server.submit("echo $SLURMD_NODENAME", pool="low", slurm={"exclude": "n[1-3]"})["id"]
+        assert (server.wait(elsewhere)["phase"], server.output(elsewhere)) == ("succeeded", "n4\n"), server.job(
+            elsewhere
+        )["reason"]
         assert (refused["phase"], refused["reason"]["code"]) == ("failed", "engine_refused")

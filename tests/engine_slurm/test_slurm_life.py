@@ -31,7 +31,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmRig]:
 
 @pytest.fixture(scope="module")
 def server(rig: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with slurm_server(rig, tmp_path_factory.mktemp("home")) as server:
+    home = tmp_path_factory.mktemp("home")
+    with slurm_server(rig, home, f'spot_notices = "file:{home}/notice"\n{rig.config}') as server:
         yield server
 
 
@@ -54,6 +55,32 @@ def test_preemption_by_slurm_is_a_save_and_a_new_attempt_of_the_same_slurm_job(
     assert first_attempt(server, job)["reason"]["code"] == "preempted"
     (row,) = rows_of(rig, job)
     assert row[1] == "1", "it was not queued again, but submitted anew"
+
+
+def test_a_machine_that_is_taken_away_is_drained_in_slurm_and_the_gang_saves(
+    rig: SlurmRig, server: LiveServer, tmp_path: Path
+) -> None:
+    with server.http() as http:
+        assert http.put("/v1/rules", json={"text": "pools: {low: {spot: true}}"}).status_code == 200
+    job = submit(rig, server, tmp_path, KEEPS, num_nodes=2, envs={"SAVES": "yes"}, use_spot=True)
+    until(lambda: len(list(tmp_path.glob("up-1-*"))) == 2, "both ranks")
+    until(lambda: len(server.job(job)["nodes"]) == 2, "where they are")
+    (server.home / "notice").write_text("60")
+    until(lambda: server.job(job)["phase"] != "running", "the notice to be seen")
+    (server.home / "notice").unlink()
+    with server.http() as http:
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert http.put("/v1/rules", json={"text": "pools: {low: {spot: auto}}"}).status_code == 200
+    assert sorted(path.name for path in tmp_path.glob("saved-*")) == ["saved-1-0", "saved-1-1"]
+    (requeued,) = server.get("/v1/events", job=job, kind="job.requeued")["events"]
+    assert requeued["data"]["reason"]["code"] == "spot_notice"
+    assert "it saved step 1 before it left" in requeued["data"]["reason"]["message"]
+    gone = [one["name"] for one in server.get("/v1/nodes")["nodes"] if one["why"] == "it is taken away (spot notice)"]
+    assert gone
+    for node in gone:
+        until(lambda node=node: "taken away" in rig.tool("sinfo", "-h", "-R", "-n", node, "-o", "%E"), "Slurm's drain")
+        server.post(f"/v1/nodes/{node}/health", {"health": "healthy"})
+        until(lambda node=node: "idle" in rig.tool("sinfo", "-h", "-n", node, "-o", "%T"), "it to be in service again")
 
 
 def test_before_the_time_limit_it_saves_and_goes_on(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
@@ -129,6 +156,56 @@ def test_an_option_that_would_change_who_it_is_is_refused(server: LiveServer) ->
     ended = server.wait(job)
     assert ended["reason"]["code"] == "engine_refused"
     assert "--uid=1000" in ended["reason"]["message"]
+
+
+def check_jobs(rig: SlurmRig) -> list[str]:
+    lines = rig.tool("squeue", "-h", "-O", "Comment:").splitlines()
+    return [line for line in lines if ":check:" in line]
+
+
+def test_a_node_without_a_job_is_checked_and_a_drained_one_is_refused_plainly(
+    rig: SlurmRig, server: LiveServer
+) -> None:
+    found = server.post("/v1/nodes/n2/check")
+    assert not found["later"]
+    status = {one["check"]: one["status"] for one in found["findings"]}
+    assert status["disk"] == "ok"
+    assert set(status.values()) <= {"ok", "unknown"}, found
+    until(lambda: not check_jobs(rig), "its Slurm job to be gone")
+    assert server.get("/v1/nodes/n2/history")["entries"][-1]["kind"] == "checked"
+    rig.tool("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=bad fan")
+    try:
+        until(lambda: next(n for n in server.get("/v1/nodes")["nodes"] if n["name"] == "n2")["health"] != "healthy")
+        with server.http() as http:
+            answer = http.post("/v1/nodes/n2/check")
+        assert answer.status_code == 502
+        assert "Slurm starts nothing on it (IDLE+DRAIN, bad fan" in answer.json()["error"]["message"]
+    finally:
+        rig.tool("scontrol", "update", "NodeName=n2", "State=RESUME")
+
+
+def test_a_check_beside_a_job_leaves_its_devices_alone_and_one_that_was_left_is_cancelled(
+    rig: SlurmRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job = submit(rig, server, tmp_path, COUNT + HELD, **ALL, slurm={"nodelist": "n1"})
+    until(lambda: (tmp_path / "up-0").exists(), "its rank")
+
+    def used() -> int:
+        (node,) = [one for one in server.get("/v1/nodes")["nodes"] if one["name"] == "n1"]
+        return int(node["used"]["accelerators"])
+
+    until(lambda: used() == 2, "its devices to be seen in use")
+    found = {one["check"]: one for one in server.post("/v1/nodes/n1/check")["findings"]}
+    assert found["disk"]["status"] == "ok"
+    assert {(one["status"], one["detail"]) for name, one in found.items() if name.startswith("device")} == {
+        ("unknown", "others hold the node's accelerators")
+    }
+    (mark,) = {line.split(":")[1] for line in rig.tool("squeue", "-h", "-O", "Comment:").splitlines()}
+    held = ["--hold", "--output=/dev/null", f"--comment=muster:{mark}:check:n3:0123456789ab", "--wrap=true"]
+    rig.tool("sbatch", *held)
+    until(lambda: not check_jobs(rig), "what another server left to be cancelled")
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
 
 
 def test_drains_are_seen_both_ways(rig: SlurmRig, server: LiveServer) -> None:

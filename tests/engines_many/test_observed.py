@@ -64,10 +64,10 @@ def test_a_machine_that_people_took_out_is_drained_where_its_engine_would_use_it
     engines.nodes()
     upkeep = EngineHints(engines)
 
-    def look(*nodes: NodeInfo) -> list[tuple[object, ...]]:
+    def look(*nodes: NodeInfo, back: str = "") -> list[tuple[object, ...]]:
         far.told.clear()
-        upkeep.look_at_nodes(state, nodes)
-        upkeep.send()
+        upkeep.look_at_nodes(state, nodes, {back})
+        upkeep.drain()
         return list(far.told)
 
     assert look(*MACHINES) == []
@@ -81,6 +81,12 @@ def test_a_machine_that_people_took_out_is_drained_where_its_engine_would_use_it
     assert look(*MACHINES) == []
     apply(state, Event(decode("node.health", health), 8.0, "ada").stamped(101))
     assert look(*MACHINES) == [("drain", "m1", "too slow")]
+    drained = node("m1", role="machine", health="draining")
+    assert look(drained, MACHINES[1], back="m1") == [("undrain", "m1")]
+    # A server that did not drain it itself knows Muster's drain by its reason, and leaves others alone.
+    upkeep = EngineHints(engines)
+    assert look(replace(drained, why="DRAIN, bad fan"), MACHINES[1], back="m1") == []
+    assert look(replace(drained, why="DRAIN, muster: too slow"), MACHINES[1], back="m1") == [("undrain", "m1")]
 
 
 def test_figures_and_quotas_count_machines_and_not_places_in_a_queue() -> None:

@@ -68,6 +68,20 @@ while not (world == 1 and runtime.should_stop()):
     runtime.report(step=step, loss=1.0 / step)
 """
 
+# Ranks of torch.distributed that report nothing. One of them does not come to the last all-reduce; it waits as the
+# others do, so that only the number of its collectives tells it apart.
+COLLECTIVE = r"""
+import threading, torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+for _ in range(20):
+    dist.all_reduce(torch.ones(1))
+print("all here", flush=True)
+if dist.get_rank() == 1:
+    threading.Event().wait()
+dist.all_reduce(torch.ones(1))
+"""
+
 
 def submit(live: LiveServer, folder: Path, hang: Any, ranks: int = 3, **spec: Any) -> str:
     """A gang in lockstep on one node; its id once it makes steps."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hang_kit import LITTLE, hangs, pid_of, stop_process, submit, verdict
+from hang_kit import COLLECTIVE, LITTLE, hangs, pid_of, stop_process, submit, verdict
 
 from live import LiveServer, call_muster, until
 
@@ -107,6 +108,25 @@ def test_a_program_without_steps_is_judged_by_its_activity_or_left_out(live: Liv
     for job in (idle, printing, off):
         live.post(f"/v1/jobs/{job}/stop")
         live.wait(job)
+
+
+def test_the_rank_that_does_not_come_to_a_collective_is_behind(live: LiveServer, tmp_path: Path) -> None:
+    (tmp_path / "collective.py").write_text(COLLECTIVE)
+    run = f"exec {sys.executable} {tmp_path}/collective.py"
+    job = live.submit(run, nproc=2, hang={"patience": "4s", "action": "report"}, resources=LITTLE)["id"]
+    found = verdict(live, job)["verdict"]
+    assert (found["kind"], found["behind"]) == ("no activity", [1])
+    assert found["signals"][-1].endswith("; rank 1 began 1 fewer than the others")
+    assert [one["collectives"] for one in found["ranks"]] == [{"0": 20}, {"0": 21}]
+    (kept,) = until(lambda: live.get(f"/v1/jobs/{job}/stacks")["stacks"], "stacks")
+    until(lambda: len(live.get(f"/v1/jobs/{job}/stacks/{kept['id']}")["ranks"]) == 2, "those of both")
+    ranks = live.get(f"/v1/jobs/{job}/stacks/{kept['id']}")["ranks"]
+    files = {frame["file"] for one in ranks for process in one["processes"] for thread in process["threads"]
+             for frame in thread["frames"]}  # fmt: skip
+    assert any(file.endswith("collective.py") for file in files)
+    assert not any(file.endswith("rank_collectives.py") for file in files)  # the thread that counts is left out
+    live.post(f"/v1/jobs/{job}/stop", {"force": True})
+    live.wait(job)
 
 
 def test_a_slow_rank_is_named_and_nothing_is_stopped_for_it(live: LiveServer, slow: str) -> None:

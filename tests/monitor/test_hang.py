@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.monitor.hang import LEAST, PATIENCE, judge, limit_of
+from muster.monitor.hang import LEAST, PATIENCE, UNSURE, goes_on, judge, limit_of
 from pulse_kit import BEAT, SimulatedGang
 
 durations = st.floats(0.01, 40.0)
@@ -15,6 +15,7 @@ ORDINARY = st.one_of(
     st.tuples(st.just("step"), durations),
     st.tuples(st.just("pause"), st.floats(1.0, 2000.0)),  # compiles or evaluates without a word
     st.tuples(st.just("alone"), st.floats(1.0, 2000.0)),  # rank 0 does, and the others wait for it without CPU time
+    st.tuples(st.just("collect"), st.floats(1.0, 600.0)),  # collectives, and nothing else that is seen
     st.tuples(phases, st.floats(1.0, PATIENCE - 60.0)),
 )
 
@@ -35,16 +36,26 @@ def replay(gang: SimulatedGang, moments: list[tuple[str, float]]) -> None:
             gang.work(seconds)
             gang.step(0.5)  # twice the patience without a step or a word would be a hang
         elif what == "alone":
+            gang.collect([1, 2, 3])
             gang.rest(seconds, busy=[0], power=500.0)
+            gang.collect([0])
             gang.step(0.5)
-        else:
+        elif what == "collect" and gang.counted:
+            end = gang.now + seconds
+            while gang.now < end:
+                gang.collect(range(gang.ranks))
+                gang.rest(20.0)
+            gang.step(0.5)
+        elif what != "collect":
             gang.phase(what, seconds)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(ORDINARY, max_size=8), st.booleans(), st.booleans())
-def test_no_ordinary_sequence_gets_a_verdict(moments: list[tuple[str, float]], steps: bool, devices: bool) -> None:
-    gang = warmed_up(reporting=steps, devices=devices)
+@given(st.lists(ORDINARY, max_size=8), st.booleans(), st.booleans(), st.booleans())
+def test_no_ordinary_sequence_gets_a_verdict(
+    moments: list[tuple[str, float]], steps: bool, devices: bool, counted: bool
+) -> None:
+    gang = warmed_up(reporting=steps, devices=devices, counted=counted)
     replay(gang, moments)
     assert gang.found is None
 
@@ -97,6 +108,41 @@ def test_the_rank_with_the_lowest_step_is_behind() -> None:
     gang.rest(40.0)
     assert gang.found is not None
     assert gang.found.behind == (3,)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.booleans(), st.integers(0, 3), st.integers(0, 3), st.integers(1, 8))
+def test_the_rank_with_the_fewest_collectives_is_behind(reporting: bool, odd: int, sleeper: int, count: int) -> None:
+    gang = warmed_up(reporting=reporting, counted=True)
+    gang.collect(set(range(4)) - {odd}, count)
+    gang.rest(2 * LEAST if reporting else PATIENCE + 2 * BEAT, place={sleeper: "hrtimer_nanosleep"})
+    assert gang.found is not None
+    assert gang.found.behind == (odd,)
+    signal = gang.found.signals[-1]
+    assert signal.startswith("no collective begun for ")
+    assert signal.endswith(f"; rank {odd} began {count} fewer than the others")
+
+
+def test_ranks_that_wait_busily_in_a_collective_are_no_reason_to_wait_for_ever() -> None:
+    gang, working = warmed_up(counted=True), warmed_up(counted=True)
+    gang.collect([0, 1, 3])
+    working.collect([0, 1, 3])
+    gang.rest(400.0, busy=[0, 1, 3])
+    working.rest(400.0, busy=[2])  # it may do something for all
+    assert gang.found is not None
+    assert gang.found.behind == (2,)
+    assert gang.found_at - 1000.0 > UNSURE
+    assert working.found is None
+
+
+def test_a_gang_goes_on_when_it_begins_a_collective() -> None:
+    gang = warmed_up(reporting=False, counted=True)
+    gang.rest(1.1 * PATIENCE)
+    assert gang.found is not None
+    assert not goes_on(gang.gang, gang.found)
+    gang.collect([1])
+    gang.rest(BEAT)
+    assert goes_on(gang.gang, gang.found)
 
 
 def test_devices_in_use_at_idle_power_are_a_hang_and_at_full_power_are_not() -> None:

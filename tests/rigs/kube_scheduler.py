@@ -10,6 +10,8 @@ from rigs.kube_edit import condition, edit, mark
 from rigs.kube_select import matches_labels
 from rigs.kube_store import Object, Store
 
+UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
 
 def schedule(store: Store) -> None:
     pods = store.list("Pod")
@@ -46,8 +48,10 @@ def schedule(store: Store) -> None:
 
 def _unfit(node: Object, pod: Object, free: dict[str, Any], placed: list[Object], nodes: list[Object]) -> str:
     spec, labels = pod["spec"], node["metadata"].get("labels") or {}
-    if node["spec"].get("unschedulable"):
+    if node["spec"].get("unschedulable") and not _tolerates(spec.get("tolerations") or [], UNSCHEDULABLE):
         return "node(s) were unschedulable"
+    if not _named(spec, node["metadata"]["name"]):
+        return "node(s) didn't match Pod's node affinity/selector"
     for taint in node["spec"].get("taints") or []:
         if taint["effect"] != "PreferNoSchedule" and not _tolerates(spec.get("tolerations") or [], taint):
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
@@ -67,6 +71,16 @@ def _unfit(node: Object, pod: Object, free: dict[str, Any], placed: list[Object]
         if any(matches_labels(p, selector) for p in near):
             return "node(s) didn't match pod anti-affinity rules"
     return ""
+
+
+def _named(spec: Object, name: str) -> bool:
+    """Whether a required affinity for the names of nodes, if there is one, has this one."""
+    wanted = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    terms = wanted["nodeSelectorTerms"] if wanted else []
+    fields = [field for term in terms for field in term.get("matchFields") or []]
+    return all(name in field["values"] for field in fields if field["key"] == "metadata.name")
 
 
 def _tolerates(tolerations: list[Object], taint: Object) -> bool:

@@ -17,7 +17,7 @@ from ingest_kit import PATIENCE
 from launcher_kit import LauncherFixture, launcher_fixture
 from muster.runtime import link_check
 from muster.runtime.boot_gang import free_port
-from muster.runtime.link_check import Meeting, describe, join, listen, read_figures
+from muster.runtime.link_check import Figure, Meeting, describe, join, read_figures
 from muster.runtime.node_finding import Unknown
 from muster.wire import Batch
 
@@ -32,6 +32,11 @@ def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
 def meeting(monkeypatch: pytest.MonkeyPatch) -> Meeting:
     monkeypatch.setattr(link_check, "BYTES", 1 << 19)
     return Meeting("127.0.0.1", free_port(), 4, os.urandom(32))
+
+
+def listen(meeting: Meeting, seconds: float = link_check.LISTEN) -> dict[int, Figure]:
+    listener = socket.create_server((meeting.address, meeting.port), backlog=meeting.workers)
+    return link_check.listen(meeting, listener, seconds)
 
 
 def _connect(meeting: Meeting) -> socket.socket:
@@ -146,8 +151,9 @@ else:
 
 
 def test_launchers_measure_before_their_ranks_start(shop: LauncherFixture) -> None:
-    """Three real launchers, of which one has a node that failed lately. Then rank 0 listens at the same port, and those
-    who come there are the other ranks."""
+    """Three real launchers, of which one has a node that failed lately, meet through the server. Then the ranks meet at
+    the port of rank 0."""
+    shop.server.gang = 3
     (shop.root / "rank.py").write_text(RANK)
     about = {"num_nodes": 3, "master_port": free_port(), "links": True, "check_nodes": ("n2",), "accelerators": 0}
     folders = [
@@ -162,6 +168,20 @@ def test_launchers_measure_before_their_ranks_start(shop: LauncherFixture) -> No
     assert "n2 failed lately and was checked: disk ok" in text
     assert "links ok" in text
     assert "not measured" not in text
+
+
+def test_a_gang_that_does_not_meet_starts_without_its_links(shop: LauncherFixture) -> None:
+    """The other worker does not come, and the server says so; or the server has no meetings at all."""
+    shop.server.gang = 2
+    shop.server.meetings.join(("first", 1), 2, 1, False, 0, sound=True, now=0.0)  # decided: they go on without
+    for attempt, token in enumerate(("first", "second"), 1):
+        about = {"num_nodes": 2, "links": True, "check_nodes": ("n1",), "attempt": attempt, "token": token}
+        folder = shop.folder("echo started", node="n0", **about)
+        assert shop.start(folder).wait(PATIENCE) == 0
+        text = shop.server.log(0, token)
+        assert "started" in text
+        assert "links" not in text
+        shop.server.gang = 0  # a request that it refuses
 
 
 def test_a_batch_carries_the_links() -> None:

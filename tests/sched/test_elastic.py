@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from muster.core.plan import Plan
 from muster.core.rules import Maintenance, PoolRules, Preemption, ProjectRules, QueueRules, Rules
+from muster.sched.explain import Explainer
 from scheduler_kit import SchedulerLoop
 from streams import Case, board_agrees, cases, limits_hold, plan_is_sound
 
@@ -102,6 +103,39 @@ def test_it_does_not_grow_into_what_somebody_waits_for():
     assert len(loop.sits("wide")) == 3
 
 
+def waits(loop: SchedulerLoop, name: str = "wide") -> str:
+    """What the gang waits for to grow, as `muster why` says it; empty if it has all of its nodes."""
+    found = Explainer.of(loop.state, loop.now).fewer_nodes(loop.job(name))
+    assert all(one.data["waits_for"] in one.message for one in found)
+    return str(found[0].data["waits_for"]) if found else ""
+
+
+def test_it_says_what_it_waits_for_to_grow():
+    loop = made()
+    loop.submit("x", 100, gpus=1)
+    loop.submit("wide", 10_000, gpus=1, num_nodes=FREELY)
+    loop.run(until=99.0)
+    assert waits(loop) == "a node of pool main with room for one more worker"
+    loop.submit("two", 1000, gpus=1, num_nodes=2)
+    loop.tick()
+    assert waits(loop) == "the queued jobs that want nodes of pool main: they go first"
+    loop.stop("two")
+    loop.run(until=150.0)
+    assert waits(loop) == "its next checkpoint"
+    loop.checkpoint("wide")
+    assert waits(loop) == "the next round of the scheduler"
+    loop.run(until=200.0)
+    assert (len(loop.sits("wide")), waits(loop)) == (4, "")
+
+
+def test_it_says_that_a_restart_is_not_worth_it_yet():
+    loop = made(Rules(preemption=QUICK.model_copy(update={"restart_cost": 100.0})))
+    loop.submit("x", 10, gpus=1)
+    loop.submit("wide", 10_000, gpus=1, num_nodes=FREELY, save=50.0)
+    loop.run(until=900.0)
+    assert waits(loop) == "1m40s more of this attempt, so that a restart is worth it"
+
+
 def test_it_does_not_grow_before_a_restart_is_worth_it():
     loop = made(Rules(preemption=QUICK.model_copy(update={"restart_cost": 100.0})))
     loop.submit("x", 10, gpus=1)
@@ -135,7 +169,8 @@ def test_it_does_not_grow_past_quota_or_limits():
         loop.run(until=10.0)
         loop.nodes(6, gpus=1, prefix="m")
         loop.run(until=400.0)
-        assert len(loop.sits("wide")) <= 5 if "other" in rules.queues else 3
+        full = "" if "other" in rules.queues else "room in the quotas and limits of queue default"
+        assert (len(loop.sits("wide")), waits(loop)) == (3 if full else 4, full)
 
 
 def test_two_grow_into_what_is_free_without_taking_it_twice():

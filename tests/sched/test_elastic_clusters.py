@@ -11,6 +11,7 @@ from muster.core.resources import Resources
 from muster.core.rules import Preemption, Rules
 from muster.engines.base import NodeInfo
 from muster.sched.elastic import START_WAIT
+from muster.sched.explain import Explainer
 from scheduler_kit import SchedulerLoop
 from streams import board_agrees, limits_hold, plan_is_sound
 
@@ -52,6 +53,11 @@ def machines(*used: Resources | None) -> list[NodeInfo]:
 def rooms(loop: SchedulerLoop, nodes: list[NodeInfo]) -> list[tuple[str, Any]]:
     events: list[Event] = room_events(loop.state, loop.board.gangs.elastic, nodes, None, loop.now)
     return [(event.job, event.data.to_doc()["room"]) for event in events]
+
+
+def told(loop: SchedulerLoop, name: str) -> str:
+    (found,) = Explainer.of(loop.state, loop.now).fewer_nodes(loop.job(name))
+    return found.message
 
 
 def test_it_asks_for_as_many_as_are_in_service_and_for_the_fewest_if_those_are_more():
@@ -118,8 +124,11 @@ def test_it_does_not_grow_while_another_gang_is_in_the_clusters_queue():
     for name in ("one", "two"):
         attempt = loop.job(name).attempt
         assert attempt is not None
+        assert "a free machine in the cluster of pool main" in told(loop, name)
         loop.event("attempt.room", name, attempt.number, room=2)
     loop.tick()
+    (other,) = [name for name in ("one", "two") if not loop.reasons(name)]
+    assert "other gangs in the queue of pool main" in told(loop, other)
     assert sorted(loop.reasons("one") + loop.reasons("two")) == ["resizing"]
 
 

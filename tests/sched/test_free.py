@@ -175,6 +175,19 @@ def test_it_grows_when_something_becomes_free(change: str) -> None:
     assert free.grew("main") > grew
 
 
+def test_what_a_used_spare_has_left_becomes_free() -> None:
+    free, keeping = Free(), PoolRules(spares=1)
+    free.set(machine("a"), keeping)
+    assert [slot.name for slot in free.kept("main")] == ["a"]
+    grew = free.grew("main")
+    free.set(busy(machine("a"), 0), keeping)
+    assert free.kept("main") == frozenset()
+    assert free.grew("main") > grew
+    grew = free.grew("main")
+    free.set(busy(machine("a"), 0, 1), keeping)  # it was no spare any more
+    assert free.grew("main") == grew
+
+
 def test_it_does_not_grow_when_nothing_does() -> None:
     free = two()
     grew = free.grew("main")

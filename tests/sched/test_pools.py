@@ -257,3 +257,14 @@ def test_between_clusters_of_one_price_the_one_that_starts_it_first_is_taken():
         loop.submit(name, 100, gpus=2)
     loop.tick()
     assert [loop.sits(name)[0].partition("/")[0] for name in ("third", "fourth")] == ["a", "a"]
+
+
+def test_a_round_that_chooses_anew_knows_pools_for_which_nobody_waits_any_more():
+    """The start in the first pool is of the last job that waited for the second one too."""
+    pools = {"main": False, "more": False}
+    loop = SchedulerLoop(Rules(reselect=True, round=10.0), pools=pools, checks=[plan_is_sound])
+    for pool in pools:
+        loop.node(pool, pool=pool)
+    loop.submit("either", 100.0, gpus=8)
+    loop.tick()
+    assert loop.sits("either") == ("main",)

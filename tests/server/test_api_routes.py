@@ -20,6 +20,7 @@ from shape_kit import all_routes, check, checked, document
 
 # These send something else than JSON: streams, files, Markdown, arrays, or nothing.
 NO_JSON = {
+    "GET /metrics",
     "GET /v1/jobs/{ref}/logs/stream",
     "GET /v1/jobs/{ref}/stream",
     "GET /v1/events/stream",

@@ -33,6 +33,7 @@ QUIET = {
     "POST /v1/blobs/bundle": "as PUT /v1/blobs/{digest}",
     "POST /v1/ingest": "what a gang reports about itself: data, by an attempt and not by a person",
     "PUT /v1/ingest/blobs/{digest}": "as /v1/ingest",
+    "POST /v1/ingest/meet": "a worker waits for the others of its gang; nothing is stored",
     "POST /v1/ingest/code/bundle": "a worker reads its job's code",
     "POST /v1/runs/external/beat": "a script says that it lives; opening its run left the event",
     "POST /v1/jobs/{ref}/exec": "leaves two events, the second at the end of the session: see tests/exec",

@@ -55,8 +55,8 @@ def may(route: str, who: str) -> bool:
         return False
     if needed == "anyone" or (who == "outsider" and route in OF_ANY_PROJECT):
         return True
-    if needed == "superuser":
-        return who == "superuser"
+    if needed in ("auditor", "superuser"):
+        return who in (needed, "superuser")
     return who in IN_PROJECT and ORDER.index(IN_PROJECT[who]) >= ORDER.index(needed)
 
 

@@ -101,3 +101,16 @@ def test_a_forecast_is_kept_and_scored(server: LiveServer, full: str) -> None:
     assert found["all"]["before_p90"] is not None
     assert "default" in found["queues"]
     assert "2 to 8" in found["sizes"]
+
+
+def test_why_says_what_a_gang_with_fewer_nodes_waits_for_to_grow(server: LiveServer) -> None:
+    holder = server.submit("sleep 600", gpus=4, cpus=1)["id"]
+    server.wait(holder, "running")
+    wide = server.submit("sleep 600", num_nodes={"min": 1, "max": 2}, gpus=4, cpus=1)["id"]
+    server.wait(wide, "running")
+    why = server.get(f"/v1/jobs/{wide}/why")
+    assert (why["reason"]["code"], why["reason"]["data"]["nodes"]) == ("fewer_nodes", 1)
+    assert "on 1 of the 2 nodes that it asked for; to grow it waits for a node of" in why["reason"]["message"]
+    for job in (wide, holder):
+        server.post(f"/v1/jobs/{job}/stop", {"force": True})
+        server.wait(job)

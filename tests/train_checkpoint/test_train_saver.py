@@ -16,6 +16,7 @@ from muster.runtime import last_checkpoint
 from muster.runtime.reporter import Reporter
 from muster.train.checkpoint import Saver, Snapshot, newest, restore, rng_state, set_rng_state
 from muster.train.checkpoint import saving as saving_module
+from muster.train.checkpoint import store as store_module
 from muster.train.checkpoint.store import Local
 from muster.train.errors import CheckpointError, CheckpointMismatch
 
@@ -239,3 +240,20 @@ def test_what_an_earlier_attempt_left_goes(tmp_path, monkeypatch):
     (tmp_path / ".saving-2-000000009-aa").mkdir()
     save(tmp_path, 2)
     assert names(tmp_path) == ["step-000000001", "step-000000002"]
+
+
+def test_a_resume_does_not_wait_for_the_removal_of_half_a_save(tmp_path, monkeypatch):
+    left = tmp_path / ".saving-2-000000009-aa"
+    left.mkdir()
+    (left / "rank-00000-0.bin").write_bytes(b"x")
+    reached, killed = threading.Event(), threading.Event()
+    monkeypatch.setenv(wire.ATTEMPT, "3")
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "_remove", lambda folders: (reached.set(), killed.wait(180)))
+        Local(tmp_path).clean()
+        assert reached.wait(180)
+    (aside,) = set(names(tmp_path)) - {".lock"}
+    assert aside.startswith(".removing-")  # and it is found again if the process is killed now
+    save(tmp_path, 1)
+    assert names(tmp_path) == ["step-000000001"]
+    killed.set()

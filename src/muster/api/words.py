@@ -31,7 +31,8 @@ Axis = Literal["step", "time"]  # of a curve
 
 # Who may use a route. `nobody`: no token is needed. `anyone`: any valid token. `viewer`, `member`, `admin`: this role
 # in the project that the request is about. `superuser`: an administrator of the server. `attempt`: an attempt's token.
-Need = Literal["nobody", "anyone", "viewer", "member", "admin", "superuser", "attempt"]
+# `auditor`: an administrator of the server, also with a token that may only read.
+Need = Literal["nobody", "anyone", "viewer", "member", "admin", "auditor", "superuser", "attempt"]
 
 
 def is_measurement(metric: str) -> bool:

@@ -1,5 +1,7 @@
 """What launchers and scripts outside get: replies to their batches, and runs that they opened."""
 
+from typing import Literal
+
 from muster.api.typed import TypedDict
 
 
@@ -18,6 +20,15 @@ class IngestReply(TypedDict):
     done: bool
     execs: list[str]  # ids of exec sessions that wait for this worker
     time: float | None  # the server's clock
+
+
+class MeetReply(TypedDict):
+    """What a worker is told that is ready to meet its gang: to ask again after so many seconds, to meet at this port of
+    the first worker, or to go on without."""
+
+    answer: Literal["wait", "meet", "skip"]
+    port: int
+    again: float
 
 
 SecretValues = dict[str, str]  # by name

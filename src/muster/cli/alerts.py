@@ -19,7 +19,8 @@ from muster.cli.node_history import seconds
 from muster.cli.output import emit, note, out, show_table, table
 from muster.cli.terminal import stdout
 from muster.core.errors import Invalid, NotFound
-from muster.monitor.alerts.rule_file import default_text
+from muster.monitor.alerts.export import grafana_dashboard, prometheus_rules
+from muster.monitor.alerts.rule_file import default_text, parse_alert_rules
 
 app = group("Alerts that fire, what to do about each, silences, and the rules.")
 _COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
@@ -179,6 +180,20 @@ def apply(
         note(f"{file} is right. Nothing was changed: leave --check out to put it in force.")
     else:
         note("These rules are in force.")
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(metavar="prometheus|grafana", help="A rules file, or a dashboard.")],
+    pages: Annotated[str, typer.Option(help="Where the runbooks are published, for links to them.")] = "",
+) -> None:
+    """Print the rules in force for Prometheus, or a dashboard for Grafana."""
+    if what not in ("prometheus", "grafana"):
+        raise Usage(f"{what!r} was given.", "Give `prometheus` or `grafana`.")
+    with client() as to:
+        text = to.alert_rules()["text"]
+    rules = parse_alert_rules(text or {})
+    stdout().write(prometheus_rules(rules, pages) if what == "prometheus" else grafana_dashboard(rules) + "\n")
 
 
 @app.command("test")

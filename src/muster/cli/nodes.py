@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from muster.cli import complete, format, node_history, node_record
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import group
+from muster.cli.lazy import load
 from muster.cli.node_history import Csv, Every, History, Pool, Since
 from muster.cli.node_record import Before, Limit
 from muster.cli.output import emit, out, show_table, table
@@ -117,6 +119,19 @@ def check(names: Names, json: Json = False) -> None:
 def history(name: Name, limit: Limit = 50, before: Before = None, json: Json = False) -> None:
     """Show what happened to a node: failures, checks, changes of its health, stragglers. The newest is last."""
     node_record.history(name, limit, before, json)
+
+
+@app.command()
+def exporter(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 9400,
+    host: Annotated[str, typer.Option(help="Address to listen on; this machine alone if unset.")] = "127.0.0.1",
+    name: Annotated[str, typer.Option(help="Name of this node; its host name if unset.")] = "",
+    pool: Annotated[str, typer.Option(help="Pool of this node, as a label.")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="File with a token that requests must have.")] = None,
+    json: Json = False,
+) -> None:
+    """Offer the figures of this machine and its accelerators to Prometheus, until it is stopped. Needs no server."""
+    load("muster.cli.node_exporter:serve")(host, port, name, pool, token_file, json)
 
 
 def _set(name: str, health: str, reason: str, json: bool) -> None:

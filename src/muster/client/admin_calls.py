@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from muster.api.why import Calibration, ForecastList
 
 DIAGNOSIS: Final = 120.0  # seconds that one finding may take
+CHECK_SECONDS: Final = 120.0  # seconds that the check of a node may take, with the wait for a place there
 
 
 async def queues(to: Anyone, /) -> list[QueueView]:
@@ -72,8 +73,10 @@ async def set_health(to: Anyone, /, node: str, health: str, reason: str = "") ->
 
 async def check_node(to: Anyone, /, node: str) -> NodeCheckView:
     """Checks a node now: "findings", each with "check", "status" (ok, failed, unknown) and "detail". With "later", it
-    is checked before the next start there instead."""
-    return await to._send("POST", f"/v1/nodes/{part(node)}/check", {})
+    is checked before the next start there instead. On Slurm and Kubernetes it may wait a minute for a place there."""
+    path = f"/v1/nodes/{part(node)}/check"
+    found: NodeCheckView = await to._transport.call("POST", path, body={}, work=CHECK_SECONDS)
+    return found
 
 
 async def node_record(to: Anyone, /, node: str, limit: int | None = None, before: int | None = None) -> NodeRecordView:

@@ -65,11 +65,15 @@ class Transport(ABC):
         body: Any = None,
         key: str | None = None,
         more: Mapping[str, str] | None = None,
+        work: float = 0.0,
     ) -> Any:
-        """The JSON of the response. Raises the server's error, or Unavailable. `more`: headers."""
+        """The JSON of the response. Raises the server's error, or Unavailable. `more`: headers. `work`: seconds that
+        the server may need for the response, beyond the usual."""
         headers = {**(more or {}), **({"Idempotency-Key": key} if key else {})}
         repeatable = key is not None or method in ("GET", "PUT")
-        parts = {"params": _given(params), "json": body, "headers": headers}
+        parts: dict[str, Any] = {"params": _given(params), "json": body, "headers": headers}
+        if work:
+            parts["timeout"] = httpx.Timeout(self._timeout, read=self._timeout + work)
         response = await self._send(method, path, parts, repeatable, stream=False)
         return _json(response) if response.content else {}
 

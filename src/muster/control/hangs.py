@@ -7,15 +7,15 @@ the limit follows from the rate of its progress.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from muster.control.attempt_watch import Docs, Key, active_attempts, attempt_event
 from muster.core.attempt_events import AttemptHung, AttemptMoves
-from muster.core.event import SYSTEM, Event
+from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.job_events import JobStopping
-from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.monitor.activity import ROWS, GangActivity, StepTimes
@@ -31,9 +31,7 @@ PHASE_NAME: Final = 32  # characters
 GUESSED: Final = 24.0  # seconds: the least that a step is taken to last, if only the mean rate is known
 KEPT: Final = 4096  # runs whose step times are remembered
 
-Key = tuple[str, int]  # job, attempt
 Frozen = Callable[[str, int], Collection[int]]  # workers of an attempt whose launcher's process is stopped
-Docs = Sequence[tuple[int, dict[str, Any]]]  # documents, each with its rank
 Progress = Callable[[str], Mapping[str, Any] | None]  # the progress of a run, as its document has it
 
 
@@ -84,10 +82,7 @@ class Hangs:
             return []
         self._next = now + LOOK
         with self._lock:
-            active = {(job.id, job.attempt.number): job for job in map(state.jobs.__getitem__, state.active)
-                      if job.attempt is not None}  # fmt: skip
-            for key in self._watched.keys() - active.keys():
-                del self._watched[key]
+            active = active_attempts(state, self._watched)
             events: list[Event] = []
             for key, job in active.items():
                 if job.attempt is not None and _is_watched(job):
@@ -105,15 +100,15 @@ class Hangs:
             if found is None:
                 return []
             watched.verdict, watched.hung_at = found, now
-            return [_event(AttemptHung(_reason(job, found), found.to_doc(), wants.action), job, now)]
+            return [attempt_event(AttemptHung(_reason(job, found), found.to_doc(), wants.action), job, now)]
         if goes_on(watched.gang, verdict):
             watched.verdict, watched.told = None, set()
-            return [_event(AttemptMoves(), job, now)]
+            return [attempt_event(AttemptMoves(), job, now)]
         asked = watched.told | set(verdict.workers if verdict.kind == "launcher silent" else ())
         wait = STACKS if asked.issuperset(_running(job.attempt)) else 2 * STACKS
         if wants.action != "restart" or now - watched.hung_at < wait:
             return []
-        return [_event(JobStopping(_reason(job, verdict), "queued", GRACE), job, now)]
+        return [attempt_event(JobStopping(_reason(job, verdict), "queued", GRACE), job, now)]
 
     def _seed(self, watched: _Watched, run: str, number: int, worker: int, now: float) -> None:
         """For an attempt that made steps before this server started."""
@@ -200,7 +195,3 @@ def _time(doc: Mapping[str, Any]) -> float:
     """When a document was written; a program may have put anything there."""
     time = doc.get("time")
     return float(time) if isinstance(time, int | float) and abs(time) < 2**63 else 0.0
-
-
-def _event(data: Payload, job: Job, now: float) -> Event:
-    return Event(data, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt else 0)

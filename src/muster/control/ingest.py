@@ -17,11 +17,13 @@ from typing import Any, Protocol, TypeGuard
 
 from muster.control.alerts import Alerts
 from muster.control.clock import Clock
+from muster.control.counters import Counters
 from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.node_health import clock_events, leaves, link_events
+from muster.control.node_health import clock_events, evicted, fault_events, leaves, link_events
+from muster.control.node_samples import NodeSamples
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.reconcile import GANG_GRACE
 from muster.control.restores import restore_events
@@ -29,6 +31,7 @@ from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks
 from muster.control.stack_orders import StackOrders
 from muster.control.stragglers import Stragglers
 from muster.core.attempt_events import CheckpointCommitted
+from muster.core.entities import Node
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
@@ -43,6 +46,7 @@ _LATELY = 300.0  # seconds after which progress says nothing of the end any more
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are kept in memory
 _OVER = 2**62  # number of the final command; other commands are numbered in milliseconds since 1970
 _NEVER_MASKED = ("type", "id", "digest")  # fields that identify a document or its content
+_HOSTS = ("stacks", "fault")  # types of documents that a rank's own stream must not have
 _log = logging.getLogger(__name__)
 
 # Why a worker was told to leave its node, if its engine knows; see `engines.base.CauseReporting`.
@@ -117,10 +121,13 @@ class Ingest:
         hangs: Hangs | None = None,
         stragglers: Stragglers | None = None,
         alerts: Alerts | None = None,
+        counters: Counters | None = None,
+        samples: NodeSamples | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
         self._tap, self._hangs, self._stragglers, self._alerts = tap or MetricTap(), hangs, stragglers, alerts
+        self._counters, self._samples = counters or Counters(), samples
         self._stack_orders = stack_orders or StackOrders(commit, clock.now)
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
@@ -135,7 +142,9 @@ class Ingest:
         attempt = self._open(job_id, number)
         batch = _masked(self._explained(job_id, number, batch), attempt.masker)
         check_ranks(attempt.gang, batch)
+        why = self._eviction(job_id, number, batch)
         command: Command | None = None
+        place: Node | None = None
         with attempt.lock:
             writes: list[StreamWrite] = []
             docs: list[tuple[int, dict[str, Any]]] = []
@@ -143,8 +152,8 @@ class Ingest:
             for piece in batch.pieces:
                 new, found = self._writes(job_id, number, attempt, piece, now)
                 writes += new
-                # Stacks come from the launcher: a rank's program must not replace them.
-                docs.extend((piece.rank, doc) for doc in found if doc["type"] != "stacks" or piece.stream == "host")
+                # These come from the launcher: a rank's program must not say them.
+                docs.extend((piece.rank, doc) for doc in found if doc["type"] not in _HOSTS or piece.stream == "host")
             patch = patch_of(
                 attempt.run, attempt.pace, number, writes, docs, lambda unit: self._expected_total(attempt, unit)
             )
@@ -164,11 +173,13 @@ class Ingest:
                 return _aside(job_id, number, batch, writes, now)
 
             def propose(state: State) -> Entry:
-                nonlocal command
+                nonlocal command, place
                 if self._gone(job_id):  # deleted meanwhile: nothing may be written after the deletion
                     return Entry()
                 job = state.jobs.get(job_id)
-                told = _worker_news(state, job, number, batch, now)
+                told = _worker_news(state, job, number, batch, why, now)
+                place = _place(state, job, number, batch.worker)
+                told += fault_events(state, place.name, docs, now) if place is not None else []
                 if attempt.job and batch.state == "running":
                     command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
@@ -186,6 +197,9 @@ class Ingest:
                 attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
                 if write.columns:
                     self._tap.publish(job_id, number, write.rank, write.columns)
+            self._counters.ingested(_sizes(writes), sum(map(_points, writes)))
+            if self._samples is not None and batch.sample is not None and place is not None:
+                self._samples.take(place.name, place.pool, batch.sample, now, place.total.accelerators)
             acked = {key: state.acked for key, state in attempt.streams.items()}
             if self._hangs is not None and attempt.job and batch.state == "running":
                 known = {rank: offset for (rank, stream), offset in acked.items() if stream == "spool"}
@@ -231,6 +245,17 @@ class Ingest:
             _log.exception("the engine can't say why worker %s of %s/%s left", batch.worker, job_id, number)
             return batch
         return replace(batch, exit=replace(batch.exit, reason=found[0], detail=found[1])) if found else batch
+
+    def _eviction(self, job_id: str, number: int, batch: Batch) -> tuple[str, str] | None:
+        """Why the cluster takes a running worker's place away; None if it does not, or does not say."""
+        job = self._store.state().jobs.get(job_id)
+        if self._cause is None or not batch.told or batch.state != "running" or job is None or job.stop is not None:
+            return None
+        try:
+            return self._cause(job_id, number, batch.worker)
+        except Exception:
+            _log.exception("the engine can't say why worker %s of %s/%s leaves", batch.worker, job_id, number)
+            return None
 
     def _gone(self, job_id: str) -> bool:
         return self._intake is not None and self._intake.gone(job_id)
@@ -350,8 +375,11 @@ def _ends(batch: Batch) -> dict[tuple[int, Stream], int]:
     return {(piece.rank, piece.stream): piece.offset + len(piece.data) for piece in batch.pieces}
 
 
-def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
-    """Events for a worker that has a machine, started or ended according to the batch, if that is new."""
+def _worker_news(
+    state: State, job: Job | None, number: int, batch: Batch, why: tuple[str, str] | None, now: float
+) -> list[Event]:
+    """Events for a worker that has a machine, started or ended according to the batch, if that is new. `why`: its
+    cluster takes its place away."""
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
         return []
     workers = job.attempt.workers
@@ -364,7 +392,10 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
     if worker.state == "starting":
         events += workers_running(job, {batch.worker}, now)
     if batch.leaving is not None and batch.state == "running":
-        events += leaves(state, job, batch.worker, batch.leaving, now)
+        if not batch.told:
+            events += leaves(state, job, batch.worker, batch.leaving, now)
+        elif why is not None:
+            events += evicted(state, job, batch.worker, batch.leaving, why, now)
     if batch.offset is not None and worker.placed:
         events += clock_events(state, worker.node, *batch.offset, now)
     if batch.links and batch.worker == 0:
@@ -372,6 +403,25 @@ def _worker_news(state: State, job: Job | None, number: int, batch: Batch, now: 
     if batch.state == "ended" and batch.exit is not None and worker.state != "ended":
         events.append(worker_ended(job, batch.worker, batch.exit, now))
     return events
+
+
+def _place(state: State, job: Job | None, number: int, worker: int) -> Node | None:
+    """The node of a worker of the current attempt. A launcher's word for another node does not count."""
+    if job is None or not job.active or job.attempt is None or job.attempt.number != number:
+        return None
+    workers = job.attempt.workers
+    return state.find_node(workers[worker].node) if 0 <= worker < len(workers) and workers[worker].placed else None
+
+
+def _sizes(writes: Sequence[StreamWrite]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for write in writes:
+        found[write.stream] = found.get(write.stream, 0) + write.end - write.start
+    return found
+
+
+def _points(write: StreamWrite) -> int:
+    return sum(len(column.steps) for column in write.columns.values()) if write.columns else 0
 
 
 def _told_to_leave(end: WorkerExit) -> bool:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from muster.control.clock import Clock
+from muster.control.counters import Counters
 from muster.control.decide import StepOf, attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
 from muster.control.hangs import Hangs
@@ -29,6 +31,7 @@ from muster.control.node_health import quarantines, returns
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.control.room import room_events
 from muster.control.stragglers import Stragglers
+from muster.core.entities.node import NodeHealth
 from muster.core.errors import EngineError, MusterError, Unavailable
 from muster.core.event import Event
 from muster.core.faults import point
@@ -78,17 +81,19 @@ class Controller:
         step_of: StepOf = lambda job, attempt: None,
         hangs: Hangs | None = None,
         stragglers: Stragglers | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act, self._step_of = token_for, may_act, step_of
         self._listener, self._hangs, self._stragglers = EnginePoller(engine), hangs, stragglers
-        self._engine_hints = EngineHints(engine)
+        self._engine_hints, self._counters = EngineHints(engine), counters or Counters()
         self._board = Board()
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()  # guards the dirty set, which commits and ticks both change
         self._dirty: set[str] = set()
         self._wanted = True  # an event may have changed a decision
+        self._health_changed = False  # that of a node: its engine may have to know
         self._busy = True  # a gang holds resources
         self._own: dict[int, str] = {}  # seq of each event that the current tick wrote → its job
         self._launched: set[Key] = set()
@@ -148,6 +153,7 @@ class Controller:
                 if event.job:
                     self._dirty.add(event.job)
                 wake = wake or event.kind in _WAKING
+                self._health_changed = self._health_changed or event.kind == "node.health"
         if wake:
             self._wanted = True
             self._wake_loop()
@@ -167,6 +173,7 @@ class Controller:
                 self._wanted = self._busy = True
             raise
         point("control.after_plan")
+        self._engine_hints.drain()
         for action in this.actions:
             if not self._may_act():
                 raise Unavailable("The lease ran out during the tick.", "Another server may be leading.")
@@ -179,12 +186,16 @@ class Controller:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            began = time.perf_counter()
             try:
                 self.tick()
+                self._counters.ticks.observe((), time.perf_counter() - began)
             except MusterError as error:
+                self._counters.ticks_failed += 1
                 log.warning("tick put off: %s", error)
                 self._stopped.wait(0.5)
             except Exception:
+                self._counters.ticks_failed += 1
                 log.exception("tick failed; it is tried again")
                 self._stopped.wait(1.0)
             self._wake.clear()  # cleared before the check: what happens after it sets it again
@@ -220,9 +231,10 @@ class Controller:
         self._listener.settle()
 
     def _observe_nodes(self, this: _Round, state: State) -> Entry:
-        events = [*self._listener.node_events(state, this.now), *returns(state, this.now)]
-        self._engine_hints.look_at_nodes(state, self._listener.nodes or ())
-        return self._entry(state, this, events)
+        back = returns(state, this.now)
+        names = {event.data.name for event in back if isinstance(event.data, NodeHealth)}
+        self._engine_hints.look_at_nodes(state, self._listener.nodes or (), names)
+        return self._entry(state, this, [*self._listener.node_events(state, this.now), *back])
 
     def _observe(self, this: _Round, state: State) -> Entry:
         events, silent = self._listener.worker_events(state, this.dirty, this.now)
@@ -281,6 +293,9 @@ class Controller:
 
     def _reconcile(self, this: _Round, state: State) -> Entry:
         self._busy = bool(state.active)
+        if self._health_changed:
+            self._health_changed = False
+            self._engine_hints.look_at_nodes(state, self._listener.last_nodes)
         if state.settled:  # those that this tick ended have settled others
             self._wanted = True
         if this.dirty:
@@ -295,6 +310,7 @@ class Controller:
             return _NOTHING
         for seq, event in enumerate(events, state.version + 1):
             self._own[seq] = event.job
+            self._health_changed = self._health_changed or event.kind in ("node.health", "node.slow")
             if event.job:
                 this.dirty.add(event.job)
         return Entry(events)

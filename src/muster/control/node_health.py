@@ -8,30 +8,35 @@ not empty a pool. Coming back is never limited.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from muster.core.entities.node import CHECKS, SPOT, Node, NodeHealth
-from muster.core.entities.node_record import NODE_RECORDS, NodeFinding
+from muster.core.entities.node_record import NODE_RECORDS, NodeFault, NodeFinding, NodeRecord
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobStopping
 from muster.core.reasons import reason
 from muster.core.state import State
-from muster.wire import LEAVE_SPARE
+from muster.wire import DEVICES_MAX, LEAVE_SPARE
 
 LATELY: Final = 24 * 3600.0  # seconds after a failure in which a node is checked before each start
 NAMED_MAX: Final = 256  # nodes that a launch names, those that failed last
 BREAKER: Final = 0.1  # the part of a pool that the checks may take out
 OUT_FIRST: Final = 900.0  # seconds that a node is out after its first failed check, doubled with each
 OUT_TIMES: Final = 6  # failed checks after which it stays out
+GONE: Final = 900.0  # seconds after a spot notice; the longest that clouds give is ten minutes
 FAILED: Final = "node_check_failed"
 LINK_SLOW: Final = 0.25  # the part of the other links' median below which a link is slow
 LINKS_COMPARED: Final = 3  # other links, at least
 CLOCK_OFF: Final = 1.0  # seconds by which clocks may differ
 CLOCK_EVERY: Final = 3600.0  # seconds between two findings on one clock
+FAULTS_MINUTE: Final = 30  # faults of one node that are recorded in a minute
 CLOCK_RIGHT: Final = "its clock agrees with the server's again"
+_FAULT_CODE: Final = re.compile(r"[0-9]{1,4}|ecc")
+_BOOT: Final = re.compile(r"[0-9a-f-]{0,36}")
 
 
 def is_spot(state: State, pool: str) -> bool:
@@ -58,6 +63,19 @@ def leaves(state: State, job: Job, worker: int, left: float, now: float) -> list
     return events
 
 
+def evicted(state: State, job: Job, worker: int, left: float, why: tuple[str, str], now: float) -> list[Event]:
+    """Events for a worker whose place the cluster takes away in `left` seconds: the whole gang saves together. `why`: a
+    reason's code and the cluster's words. A node of a spot pool that goes is one that is taken away."""
+    assert job.attempt is not None
+    code, words = why
+    if job.stop is not None or code not in ("preempted", "node_lost"):
+        return []
+    if code == "node_lost" and is_spot(state, job.attempt.pool):
+        return leaves(state, job, worker, left, now)
+    stopping = JobStopping(reason(code, words), "queued", max(0.0, left - LEAVE_SPARE))
+    return [Event(stopping, now, SYSTEM, job.project, job.id, job.attempt.number)]
+
+
 def nodes_to_check(state: State, pool: str, now: float) -> tuple[str, ...]:
     """The nodes of a pool that failed lately, those that failed last first."""
     recent = [
@@ -82,6 +100,30 @@ def clock_events(state: State, node: str, ahead: float, error: float, now: float
     way = "ahead of" if ahead > 0 else "behind"
     text = f"its clock is {abs(ahead):.1f} s {way} the server's, by at most {error:.1f} s more or less"
     return [Event(NodeFinding(node, "clock", text if wrong else CLOCK_RIGHT), now, SYSTEM)]
+
+
+def fault_events(state: State, node: str, docs: Sequence[tuple[int, Mapping[str, Any]]], now: float) -> list[Event]:
+    """Events for the faults among a launcher's documents that are new. Several launchers may tell of the same one."""
+    told = [doc for _, doc in docs if doc["type"] == "fault"]
+    if not told:
+        return []
+    known = NODE_RECORDS.all(state).get(node)
+    marks = known.fault_marks if known is not None else []
+    seen, room = {mark for mark, _ in marks}, FAULTS_MINUTE - sum(now - at < 60.0 for _, at in marks)
+    events: list[Event] = []
+    for doc in told:
+        gpu, code, number, boot = (doc.get(name) for name in ("gpu", "code", "number", "boot"))
+        if not isinstance(gpu, int) or not -1 <= gpu < DEVICES_MAX:
+            continue
+        if not isinstance(number, int) or not 0 <= number < 2**63:
+            continue
+        if not _FAULT_CODE.fullmatch(str(code)) or not _BOOT.fullmatch(str(boot)):
+            continue
+        fault = NodeFault(node, gpu, str(code), number, str(boot))
+        if fault.mark not in seen and len(events) < room:
+            seen.add(fault.mark)
+            events.append(Event(fault, now, SYSTEM))
+    return events
 
 
 def link_events(state: State, job: Job, links: Sequence[tuple[int, float, float]], now: float) -> list[Event]:
@@ -124,7 +166,8 @@ def quarantines(state: State, jobs: Iterable[Job], now: float) -> list[Event]:
 
 
 def returns(state: State, now: float) -> list[Event]:
-    """Events for the nodes that the checks took out and that have been out for long enough."""
+    """Events for the nodes that the checks took out and that have been out for long enough, and for spot machines that
+    are there long after they should have gone: those are others of the same name."""
     records = NODE_RECORDS.all(state)
     events = []
     for node in (*state.nodes.values(), *state.machines.values()):
@@ -132,6 +175,10 @@ def returns(state: State, now: float) -> list[Event]:
         if record is not None and (back := _back_at(record.failures.get(FAILED, 1), record.last)) and now >= back:
             healthy = NodeHealth(node.name, "healthy", "it is checked before the next start there", CHECKS)
             events.append(Event(healthy, now, SYSTEM))
+        elif node.by == SPOT and node.health == "draining" and now - _noted(records.get(node.name), "draining") >= GONE:
+            events.append(
+                Event(NodeHealth(node.name, "healthy", "it was not taken away, or is back", SPOT), now, SYSTEM)
+            )
     return events
 
 
@@ -142,6 +189,12 @@ def may_take_out(state: State, node: Node, taken: Container[str]) -> bool:
     pool = [other for other in group.values() if other.pool == node.pool and other.role == node.role]
     gone = sum(_out(other) or other.name in taken for other in pool)
     return node.health == "healthy" and len(pool) > 1 and gone < max(1, int(len(pool) * BREAKER))
+
+
+def _noted(record: NodeRecord | None, kind: str) -> float:
+    """When the newest entry of this kind was made; 0 for never."""
+    history = record.history if record is not None else []
+    return next((float(one["time"]) for one in reversed(history) if one["kind"] == kind), 0.0)
 
 
 def _back_at(failed: int, last: float) -> float | None:

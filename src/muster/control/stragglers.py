@@ -8,10 +8,11 @@ and nowhere else: most slowness is the program's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from muster.control.attempt_watch import Docs, Key, active_attempts, attempt_event
 from muster.control.node_health import may_take_out
 from muster.core.attempt_events import AttemptSteady, AttemptStraggler, program_of
 from muster.core.entities.node import NodeSlow
@@ -19,7 +20,6 @@ from muster.core.entities.node_record import follows_node
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobStopping
-from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
 from muster.core.spec import ranks_per_node
 from muster.core.state import State
@@ -30,9 +30,6 @@ from muster.wire import Batch
 LOOK: Final = 1.0  # seconds between two looks
 LATELY: Final = 7 * 86400.0  # seconds in which verdicts of several programs on one node count together
 NAMED: Final = 8  # ranks and nodes that a sentence names
-
-Key = tuple[str, int]  # job, attempt
-Docs = Sequence[tuple[int, dict[str, Any]]]  # documents, each with its rank
 
 
 @dataclass(slots=True)
@@ -70,10 +67,7 @@ class Stragglers:
             return []
         self._next = now + LOOK
         with self._lock:
-            active = {(job.id, job.attempt.number): job for job in map(state.jobs.__getitem__, state.active)
-                      if job.attempt is not None}  # fmt: skip
-            for key in self._watched.keys() - active.keys():
-                del self._watched[key]
+            active = active_attempts(state, self._watched)
             events: list[Event] = []
             for key, watched in self._watched.items():
                 job = active[key]
@@ -103,12 +97,12 @@ def _judge(job: Job, watched: _Watched, now: float) -> list[Event]:
     if found is not None and (before is None or found.ranks != before.ranks):
         watched.verdict, watched.told_at = found, now
         told = reason("straggler", message(job, found), **found.to_doc())
-        return [_event(AttemptStraggler(told, found.to_doc(), _nodes(job, found)), job, now)]
+        return [attempt_event(AttemptStraggler(told, found.to_doc(), _nodes(job, found)), job, now)]
     # One that an earlier server told is over too if there is none in as many windows.
     told_before = job.reason is not None and job.reason.code == "straggler"
     if found is None and (before is not None or told_before) and watched.times.over(before.ranks if before else ()):
         watched.verdict = None
-        return [_event(AttemptSteady(), job, now)]
+        return [attempt_event(AttemptSteady(), job, now)]
     return []
 
 
@@ -130,7 +124,10 @@ def _move(state: State, job: Job, watched: _Watched, now: float) -> list[Event]:
             taken[name] = Event(NodeSlow(name, why, list(programs)), now, SYSTEM)
     if not taken:
         return []
-    return [*taken.values(), _event(JobStopping(_why_moved(taken, mark.step), "queued", _grace(state)), job, now)]
+    return [
+        *taken.values(),
+        attempt_event(JobStopping(_why_moved(taken, mark.step), "queued", _grace(state)), job, now),
+    ]
 
 
 def _why_moved(nodes: Iterable[str], step: int) -> Reason:
@@ -158,7 +155,3 @@ def _time(doc: dict[str, Any]) -> float:
     """When a document was written; 0 if the program put something else there."""
     time = doc.get("time")
     return float(time) if isinstance(time, int | float) and 0 < time < 2**33 else 0.0
-
-
-def _event(data: Payload, job: Job, now: float) -> Event:
-    return Event(data, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt else 0)

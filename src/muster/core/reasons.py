@@ -161,6 +161,12 @@ _KINDS = [
         "See what they do with `muster stacks`. Most often it is the program: uneven batches, or work that only one "
         "rank has. If other jobs are slow on the node too, see `muster nodes history`.",
     ),
+    ReasonKind(
+        "fewer_nodes",
+        "wait",
+        "it runs on fewer nodes than it asked for",
+        "Nothing to do: it grows by itself when nodes are free that no queued job waits for, right after it saved.",
+    ),
     ReasonKind("overdue", "wait", "it has waited so long that it goes first", "Nothing to do: it starts by itself."),
     # refusals
     ReasonKind(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
@@ -24,7 +24,8 @@ class Look:
 
 
 class Adapter(Protocol):
-    """The connection to one cluster. One thread calls it, one call at a time, except `cause`, `diagnose` and `close`.
+    """The connection to one cluster. One thread calls it, one call at a time, except `check_node`, `cause`, `diagnose`
+    and `close`.
 
     Every call may raise EngineError with a readable message when the cluster as a whole does not answer; the call is
     then repeated later. A problem with one gang must not affect another gang. All calls are idempotent by (job,
@@ -57,6 +58,9 @@ class Adapter(Protocol):
     def drain(self, node: str, why: str) -> None: ...
 
     def undrain(self, node: str) -> None: ...
+
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]] | None:
+        """See `muster.engines.base.NodeChecking`."""
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None: ...
 

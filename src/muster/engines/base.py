@@ -222,9 +222,10 @@ class Draining(Protocol):
 
 @runtime_checkable
 class NodeChecking(Protocol):
-    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]]:
-        """Runs the checks of `muster.runtime.node_checks` on the node now, for some seconds, and returns the findings.
-        `shared`: jobs run there. Raises EngineError if it can't."""
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]] | None:
+        """Runs the checks of `muster.runtime.node_checks` on the node now, and returns the findings. It takes some
+        seconds, in a cluster's queue up to `muster.engines.node_check.LONGEST`. Any thread may call it.
+        `shared`: jobs run there. Raises EngineError if it can't; None: only before the next start there."""
 
 
 @runtime_checkable

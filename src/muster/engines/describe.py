@@ -9,6 +9,7 @@ from pathlib import Path
 
 from muster.core.errors import EngineError
 from muster.core.resources import WHOLE
+from muster.core.seat import is_slot
 from muster.engines.base import GangLaunch
 from muster.wire import Launch
 
@@ -75,6 +76,7 @@ def launch_of(
 
 
 def _measures_links(gang: GangLaunch) -> bool:
-    """Whether a node of the gang failed lately. Where a cluster chooses the nodes that is not known here, and launchers
-    may start minutes apart: a late one would connect to the port of a rank 0 that runs."""
-    return len(gang.seats) > 1 and any(seat.node in gang.check_nodes for seat in gang.seats)
+    """Whether a node of the gang failed lately. Where a cluster chooses the nodes, whether one of its pool did: the
+    server knows more when the workers meet."""
+    sick = gang.check_nodes
+    return len(gang.seats) > 1 and any(seat.node in sick or (sick and is_slot(seat.node)) for seat in gang.seats)

@@ -59,6 +59,7 @@ class LocalEngine:
         self._watcher = Watcher(self._changed)
         self._wake: Callable[[], None] | None = None
         self._lock = threading.RLock()
+        self._checking = threading.Lock()  # two checks at once would disturb each other
 
     def start(self) -> None:
         """Loads the workers of earlier servers and gets ready to launch."""
@@ -82,7 +83,8 @@ class LocalEngine:
         command = [self._config.python, "-P", "-m", "muster.runtime.node_checks", str(self._root)]
         command += ["--shared"] if shared else []
         try:
-            ran = subprocess.run(command, env=self._env, capture_output=True, timeout=CHECK_SECONDS, check=False)
+            with self._checking:
+                ran = subprocess.run(command, env=self._env, capture_output=True, timeout=CHECK_SECONDS, check=False)
             found: list[dict[str, Any]] = json.loads(ran.stdout)
         except (OSError, subprocess.TimeoutExpired, ValueError) as error:
             raise EngineError(f"The checks of {node} could not be run: {error}", "See `muster doctor`.") from error

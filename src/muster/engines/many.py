@@ -118,7 +118,8 @@ class Engines:
         member = self._of(gang)
         seats = [replace(seat, node=self._names.node(seat.node)[1]) for seat in gang.seats]
         options = gang.options.get(getattr(member, "kind", ""), {})
-        member.launch(replace(gang, seats=seats, pool=self._names.pool(gang.pool)[1], options=options))
+        pool, sick = self._names.pool(gang.pool)[1], [self._names.node(name)[1] for name in gang.check_nodes]
+        member.launch(replace(gang, seats=seats, pool=pool, options=options, check_nodes=sick))
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
         for member in self._members.values():

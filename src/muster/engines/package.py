@@ -43,8 +43,8 @@ COMPILED: Final = (
 # alone, because a ConfigMap of Kubernetes, which holds the archive, is limited to 1 MiB.
 SOURCE_ALONE: Final = frozenset(
     f"runtime/{name}.py" for name in (
-        "checkpoint_search", "checkpoints", "cuda_driver", "device_checks", "exec_host", "kernel_log", "link_check",
-        "manifest",
+        "checkpoint_search", "checkpoints", "cuda_driver", "device_checks", "exec_host", "exporters",
+        "fault_watch", "kernel_log", "link_check", "manifest",
         "media", "memory_checkpoints", "mirror_sinks", "mirrors", "node_checks", "node_finding", "offline", "phases",
         "png", "server", "sidecar", "signals", "spare", "spare_launcher", "spare_rules", "tracker", "warm",
         "xid_codes",

@@ -138,6 +138,12 @@ class RemoteEngine:
     def undrain(self, node: str) -> None:
         self._later(lambda: self._adapter.undrain(node))
 
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]] | None:
+        """See `muster.engines.base.NodeChecking`."""
+        if not self._condition.ok:
+            raise EngineError(f"The engine {self.name!r} can't be reached: {self._condition.detail}", "Try it later.")
+        return self._adapter.check_node(node, shared)
+
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
         with self._lock:
             self._desired.want = waiting

@@ -42,21 +42,25 @@ class RankActivity:
     silent: float = 0.0  # without output and reports
     no_io: float = 0.0
     device_idle: float | None = None  # None: no device, or its driver does not answer
+    no_collective: float | None = None  # None: it has no process groups, or their counts are not known now
     spinning: float = 0.0  # its device is occupied and draws little power
     stopped: float = 0.0  # its process is stopped by a signal
     blocked: float = 0.0  # its process is in uninterruptible sleep
     cpu: float = 0.0  # of a core, between the last two pulses
     usual_power: float = 0.0  # W, while steps advance
+    collectives: Mapping[str, int] = field(default_factory=dict)  # by process group, how many it had begun
     pulse: Pulse | None = None
     _at: float | None = None  # time of its last step, by its own clock
     _moved: bool = False
     _told: float = 0.0  # when it last reported a step or a phase, by the server's clock
+    _counted: float = 0.0  # seconds since the counts of its collectives changed
 
     @property
     def inactive(self) -> float:
         """Seconds without any sign of work."""
         device = self.device_idle if self.device_idle is not None else self.idle
-        return min(self.idle, self.silent, self.no_io, device)
+        collective = self.no_collective if self.no_collective is not None else self.idle
+        return min(self.idle, self.silent, self.no_io, device, collective)
 
     def report(
         self, steps: Sequence[tuple[float, int]], phases: Sequence[tuple[float, str]], now: float
@@ -96,6 +100,7 @@ class RankActivity:
         self.stopped = self.stopped + credit if pulse.state == "T" else 0.0
         self.blocked = self.blocked + credit if pulse.state == last.state == "D" else 0.0
         self._beat_device(pulse, credit, stepping)
+        self._beat_collectives(pulse, credit)
 
     def _beat_device(self, pulse: Pulse, credit: float, stepping: bool) -> None:
         if pulse.power is None or pulse.use is None:
@@ -107,6 +112,13 @@ class RankActivity:
         self.device_idle = (self.device_idle or 0.0) + credit if low or pulse.use == 0.0 else 0.0
         spins = self.usual_power > 0 and low and pulse.use >= SPINNING
         self.spinning = self.spinning + credit if spins else 0.0
+
+    def _beat_collectives(self, pulse: Pulse, credit: float) -> None:
+        """Counts only grow, so one that is the same after a while in which it was not known has not changed."""
+        self._counted += credit
+        if pulse.collectives is not None and pulse.collectives != self.collectives:
+            self.collectives, self._counted = pulse.collectives, 0.0
+        self.no_collective = self._counted if pulse.collectives is not None else None
 
 
 @dataclass(slots=True)

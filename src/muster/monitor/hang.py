@@ -1,17 +1,19 @@
 """Tells a gang that hangs from one that is slow, compiling, loading, evaluating or saving. Pure functions.
 
 A verdict needs two independent signals: steps that stopped, and a rank without any sign of work, a stopped process, a
-device that is occupied at idle power, or a launcher that is silent. A false alarm is worse than a late one.
+device that is occupied at idle power, or a launcher that is silent. Collectives that are begun are work; ranks that
+have begun more than others wait for them. A false alarm is worse than a late one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from muster.monitor.activity import STEPPING, GangActivity, RankActivity
+from muster.monitor.activity import CREDIT, STEPPING, GangActivity, RankActivity
+from muster.monitor.behind import ranks_behind
+from muster.monitor.collectives import late_ranks, quiet, waiters
 
 # A verdict comes a few seconds after its limit: by then it is at most max(30 s, 3 × p99) since the last step.
 LEAST: Final = 25.0  # seconds: the shortest limit for programs that report steps
@@ -20,11 +22,9 @@ SUPPORT: Final = 0.8  # of the limit: how long the second signal must last
 PHASE_FACTOR: Final = 3.0  # times the longest phase of the same name
 WARM_UP: Final = 5  # step times before a limit is learnt
 PATIENCE: Final = 1800.0  # seconds for programs without steps, and for phases other than training
-UNSURE: Final = 300.0  # seconds for a process in uninterruptible sleep, and for a stopped one without steps
+UNSURE: Final = 300.0  # seconds for a process in uninterruptible sleep, a stopped one without steps, a busy waiter
 SHOWN: Final = 64  # ranks that a verdict describes
 NAMED: Final = 8  # ranks that a sentence names
-# Where a process sleeps that waits for its own sake; one that waits for others is in a socket, a poll or a lock.
-_OWN_WAITS: Final = ("nanosleep", "pipe_", "pause", "wait_on_page", "folio_wait", "io_schedule", "do_wait")
 
 Kind = Literal["steps stopped", "process stopped", "no activity", "launcher silent"]
 
@@ -63,6 +63,9 @@ def judge(
     silent = _launcher_silent(gang, ranks, limit, patience, frozen)
     if silent is not None or not ranks:
         return silent
+    heard = [one for one in ranks if one.worker not in gang.links or gang.links[one.worker].silent < CREDIT]
+    if quiet(heard) < SUPPORT * min(limit.seconds, limit.stopped):
+        return None
     found = _process_stopped(ranks, still, limit)
     if found is not None:
         return found
@@ -74,6 +77,8 @@ def goes_on(gang: GangActivity, verdict: Verdict) -> bool:
     if verdict.kind == "launcher silent":
         links = [gang.links[worker] for worker in verdict.workers if worker in gang.links]  # others have ended
         return all(link.silent < verdict.limit for link in links)
+    if any(one.no_collective == 0.0 for one in gang.ranks.values()):
+        return True
     stepping = [one for one in gang.ranks.values() if one.steps]
     if stepping:
         return min(one.still for one in stepping) < verdict.limit
@@ -125,8 +130,9 @@ def _launcher_silent(
     least = min(limit.stopped, patience)
     silent = {worker: link.silent for worker, link in gang.links.items() if link.silent >= least}
     stopped = {worker: time for worker, time in silent.items() if worker in frozen}
-    others = min((one.still for one in ranks if one.worker not in silent and one.steps), default=0.0)
-    found = stopped or (silent if others >= limit.seconds else {})
+    rest = [one for one in ranks if one.worker not in silent]
+    others = min((one.still for one in rest if one.steps), default=0.0)
+    found = stopped or (silent if others >= limit.seconds and quiet(rest) >= SUPPORT * limit.seconds else {})
     if not found:
         return None
     behind = [one for one in ranks if one.worker in found]
@@ -145,8 +151,9 @@ def _steps_stopped(ranks: Sequence[RankActivity], still: float, limit: Limit, pa
         return None
     idle = [one for one in ranks if one.inactive >= _idle_limit(one, SUPPORT * limit.seconds, patience)]
     spinning = [one for one in ranks if one.spinning >= SUPPORT * limit.seconds]
+    waiting = waiters(ranks, max(SUPPORT * limit.seconds, min(patience, UNSURE)))
     # A rank that works may be what the idle ones wait for, such as one that evaluates for all.
-    if idle and all(one in idle or one in spinning for one in ranks):
+    if idle and all(one in idle or one in spinning or one in waiting for one in ranks):
         least = min(one.inactive for one in idle)
         signal = f"{_names(idle)}: no CPU time, I/O, output or device activity for {seconds(least)}"
     elif not idle and spinning and all(one.spinning or one.device_idle for one in ranks):
@@ -157,8 +164,8 @@ def _steps_stopped(ranks: Sequence[RankActivity], still: float, limit: Limit, pa
         signal = f"no output for {seconds(min(one.silent for one in ranks))}"
     else:
         return None
-    signals = (f"no step for {seconds(still)}", signal)
-    return _verdict("steps stopped", ranks, _behind(ranks, idle), still, limit, signals)
+    signals = (f"no step for {seconds(still)}", signal, *_collective_signals(ranks))
+    return _verdict("steps stopped", ranks, ranks_behind(ranks, idle), still, limit, signals)
 
 
 def _no_activity(ranks: Sequence[RankActivity], limit: Limit) -> Verdict | None:
@@ -168,7 +175,8 @@ def _no_activity(ranks: Sequence[RankActivity], limit: Limit) -> Verdict | None:
     signals = [f"no CPU time and no I/O for {seconds(least)}", f"no output for {seconds(least)}"]
     if all(one.device_idle is not None for one in ranks):
         signals.append(f"no device activity for {seconds(least)}")
-    return _verdict("no activity", ranks, _behind(ranks, ranks), least, limit, tuple(signals))
+    signals += _collective_signals(ranks)
+    return _verdict("no activity", ranks, ranks_behind(ranks, ranks), least, limit, tuple(signals))
 
 
 def _maybe_hung(one: RankActivity, limit: float) -> bool:
@@ -182,42 +190,14 @@ def _idle_limit(one: RankActivity, limit: float, patience: float) -> float:
     return max(limit, min(patience, UNSURE)) if one.blocked else limit
 
 
-# --- which rank is behind ---------------------------------------------------------------------------------------------
-def _behind(ranks: Sequence[RankActivity], idle: Sequence[RankActivity]) -> list[RankActivity]:
-    """The ranks that the others wait for; none if nothing tells them apart."""
-    every = len(ranks)
-    furthest = max((one.step for one in ranks if one.step is not None), default=None)
-    if furthest is not None:
-        late = [one for one in ranks if one.step is not None and furthest - one.step >= one.stride]
-        if late and len(late) < every:
-            last = min(one.step for one in late if one.step is not None)
-            return [one for one in late if one.step == last]
-    for found in (
-        [one for one in ranks if one.stopped],
-        [one for one in ranks if one.blocked],
-        list(idle),
-        [one for one in ranks if not one.spinning and any(other.spinning for other in ranks)],
-        [one for one in ranks if _place(one) == _OWN],
-        _minority(ranks),
-    ):
-        if 0 < len(found) < every:
-            return found
-    return list(ranks) if every == 1 else []
-
-
-_OWN: Final = "waits for itself"
-
-
-def _place(one: RankActivity) -> str:
-    place = one.pulse.waits_in if one.pulse is not None else ""
-    return _OWN if any(word in place for word in _OWN_WAITS) else place
-
-
-def _minority(ranks: Sequence[RankActivity]) -> list[RankActivity]:
-    """Ranks that sleep elsewhere than most."""
-    count = Counter(_place(one) for one in ranks)
-    place, most = count.most_common(1)[0]
-    return [one for one in ranks if _place(one) != place] if 2 * most > len(ranks) else []
+def _collective_signals(ranks: Sequence[RankActivity]) -> list[str]:
+    if any(one.no_collective is None for one in ranks):
+        return []
+    told, late = f"no collective begun for {seconds(quiet(ranks))}", late_ranks(ranks)
+    if not late:
+        return [told]
+    which = [one for one in ranks if one.rank in late]
+    return [f"{told}; {_names(which)} began {min(late.values())} fewer than the others"]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -266,4 +246,5 @@ def _seen(one: RankActivity) -> dict[str, Any]:
         "cpu": round(one.cpu, 3),
         "power": pulse.power if pulse is not None else None,
         "inactive": round(one.inactive, 1),
+        "collectives": dict(one.collectives) if one.no_collective is not None else None,
     }

@@ -3,7 +3,8 @@
 `python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]`, where FOLDER is the gang's (see `boot_gang`). The
 exit status is 0 when the worker succeeded, or when there is nothing to do here, else 1. With `--recover` no rank is
 started: remaining processes are killed and unreported data is reported; outside of a Slurm job, for every worker that
-left data in the gang's folder.
+left data in the gang's folder. `python -m muster.runtime.boot check FOLDER [OPTION...]` checks the node instead, with
+the options of `node_checks`; its exit status is 0, whatever was found.
 
 Restarting it after a kill is always safe: it writes files atomically, and ranks start once.
 """
@@ -16,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Final, Literal
 
@@ -32,9 +34,13 @@ _USAGE: Final = "usage: python -m muster.runtime.boot slurm|kubernetes FOLDER [-
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["check"]:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+        import_module("muster.runtime.node_checks").main(given[1:])  # few boots need it
+        return 0
     # Before anything else, and across exec and fork: an early signal must neither kill the process nor be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-    given = list(sys.argv[1:] if arguments is None else arguments)
     recover = "--recover" in given
     words = [word for word in given if word != "--recover"]
     if len(words) != 2 or words[0] not in ("slurm", "kubernetes"):

@@ -16,6 +16,7 @@ from muster.runtime.http_connection import HttpConnection
 TIMEOUT: Final = 20.0  # seconds for a connection or an answer
 BACKOFF_FIRST: Final = 0.2  # seconds
 BACKOFF_LAST: Final = 5.0
+BYTES: Final = "application/octet-stream"
 
 
 class Away(Exception):
@@ -33,11 +34,13 @@ class Gone(Exception):
 class Channel:
     """Sends requests with the attempt's token. Not thread-safe."""
 
-    def __init__(self, urls: Sequence[str], urls_file: str | None, token: str, ca_file: str | None) -> None:
+    def __init__(
+        self, urls: Sequence[str], urls_file: str | None, token: str, ca_file: str | None, timeout: float = TIMEOUT
+    ) -> None:
         self._given = tuple(urls)
         self._file = urls_file
         self._token = token
-        self._ca_file = ca_file
+        self._ca_file, self._timeout = ca_file, timeout
         self._turn = 0
         self._server = "no server"
         self._base = ""
@@ -47,18 +50,18 @@ class Channel:
         """Sets the token; without one, every call raises Away."""
         self._token = token
 
-    def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    def call(self, method: str, path: str, body: bytes | None = None, kind: str = BYTES) -> tuple[int, bytes]:
         """Status and body of the answer. Raises Away when there is none; the next call then tries the next server."""
         reused = self._connection is not None
         try:
-            return self._call(method, path, body)
+            return self._call(method, path, body, kind)
         except OSError as error:
             self.turn_away()
             # A server may close an idle connection; that is no failure unless a new connection fails too.
             if not reused or isinstance(error, TimeoutError):
                 raise Away(f"{self._server}: {error!r}") from error
         self._turn -= 1
-        return self.call(method, path, body)
+        return self.call(method, path, body, kind)
 
     def send_file(self, path: str, file: BinaryIO, size: int, patience: float) -> tuple[int, bytes]:
         """PUTs a file's content in chunks; the answer may take `patience` seconds. Raises Away."""
@@ -82,13 +85,13 @@ class Channel:
             self._connection = None
         self._turn += 1
 
-    def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _call(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[int, bytes]:
         connection = self._connection or self._connect()
         self._connection = connection
-        return connection.request(method, self._base + path, self._headers(), body)
+        return connection.request(method, self._base + path, self._headers(kind), body)
 
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
+    def _headers(self, kind: str = BYTES) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
 
     def _connect(self) -> HttpConnection:
         newer, certificate = self._moved()
@@ -105,7 +108,7 @@ class Channel:
             own = certificate if self._server in newer else None
             certificates = import_module("muster.certificates")
             context = certificates.trusting_only(own) if own else certificates.trusting(self._ca_file)
-        return HttpConnection(url.hostname or "", url.port, TIMEOUT, context)
+        return HttpConnection(url.hostname or "", url.port, self._timeout, context)
 
     def _moved(self) -> tuple[list[str], str | None]:
         """The addresses in the file, which are newer than the launch's, and the certificate that is served there."""

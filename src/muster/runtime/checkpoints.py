@@ -19,7 +19,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from operator import index
 from pathlib import Path
@@ -189,8 +189,8 @@ def disk_full(error: BaseException) -> int | None:
 
 
 @contextmanager
-def cleaned(parent: Path) -> Iterator[None]:
-    """Removes what dead processes left, then marks this process as saving."""
+def cleaned(parent: Path, take: Callable[[Path], object] | None = None) -> Iterator[None]:
+    """Removes what dead processes left, or gives it to `take`, then marks this process as saving."""
     fd = os.open(parent / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         alone = _flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +198,7 @@ def cleaned(parent: Path) -> Iterator[None]:
             saving = _SAVING.fullmatch(path.name)
             abandoned = alone or (saving and int(saving[1]) < rank_info.attempt())
             if abandoned and (saving or path.name.startswith(".removing-")):
-                remove(path)
+                (take or remove)(path)
         _flock(fd, fcntl.LOCK_SH)
         yield
     finally:
@@ -266,8 +266,18 @@ def run_serial() -> int:
 def remove(path: Path) -> None:
     """Renames first, so that a process still writing to it fails, and no process sees half of it."""
     with suppress(OSError):
-        gone = path.rename(Path(tempfile.mkdtemp(prefix=".removing-", dir=path.parent)) / path.name)
-        shutil.rmtree(gone.parent, ignore_errors=True)
+        shutil.rmtree(set_aside(path), ignore_errors=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Moves a folder into a new one, which `cleaned` finds if it is not removed. Raises OSError."""
+    place = Path(tempfile.mkdtemp(prefix=".removing-", dir=path.parent))
+    try:
+        path.rename(place / path.name)
+    except OSError:  # another process was first
+        place.rmdir()
+        raise
+    return place
 
 
 def free_space(parent: Path) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from muster import wire
 from muster.runtime import processes
 from muster.runtime.channel import Channel
 from muster.runtime.environment import cache_folder, capture
@@ -64,7 +65,9 @@ class Companion:
         self._streams = {rank: HostStream(folder) for rank, folder in self.ranks.items()}
         if roots and self.program is not None:
             tell = lambda rank, step, values: self._streams[rank].row(step, values)  # noqa: E731
-            self._sampler = Sampler(roots, self.program.environments, tell, leave_out=self.leave_out)
+            self._sampler = Sampler(
+                roots, self.program.environments, tell, leave_out=self.leave_out, tell_fault=self._document
+            )
             self._sampler.start()
         files = self.files or {rank: folder / "files" for rank, folder in self.ranks.items()}
         self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say, self.isolated)
@@ -77,6 +80,10 @@ class Companion:
     def devices(self, rank: int) -> tuple[float, float] | None:
         """See `Sampler.devices`."""
         return self._sampler.devices(rank) if self._sampler is not None else None
+
+    def take_sample(self) -> wire.NodeSample | None:
+        """See `Sampler.take_sample`."""
+        return self._sampler.take_sample() if self._sampler is not None else None
 
     def finish(self) -> None:
         """Called when the ranks have ended: ships the rest, then closes."""

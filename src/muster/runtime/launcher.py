@@ -115,7 +115,9 @@ class Launcher:
             spare.close()
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
-        shipper.watch(PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices))
+        folders = {rank.rank: self._folder.rank_files_dir(rank.rank) for rank in self._gang.ranks}
+        pulses = PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices, folders)
+        shipper.watch(pulses, companion.take_sample)
         if not ended:
             ended = self._supervise(shipper, companion)
         self._until_gone(self._gang.kill_strays)
@@ -146,7 +148,7 @@ class Launcher:
         if self._early:
             return self._early
         failed_lately = self._launch.node in self._launch.check_nodes
-        if (failed_lately or self._launch.links) and (faulty := self._check_node(failed_lately)):
+        if (failed_lately or self._launch.links) and (faulty := self._check_node(failed_lately) or self._early):
             return faulty
         if self._launch.isolation:
             return self._keep_apart()
@@ -161,8 +163,11 @@ class Launcher:
         wanted = dict(checks.CHECKS) if failed_lately else {}
         if launch.links:
             link_check = import_module("muster.runtime.link_check")
-            wanted["links"] = link_check.check_of(launch)
-        findings = checks.run_checks(node, wanted)
+            links = link_check.meet(launch, self._wait)
+            wanted |= {"links": links} if links is not None else {}
+        findings = checks.run_checks(node, wanted) if not self._early else []
+        if "links" in wanted:
+            wanted["links"].close()
         if failed_lately:
             told = ", ".join(f"{one.check} {one.status}" for one in findings)
             self._remarks.append(f"{launch.node} failed lately and was checked: {told}")

@@ -1,8 +1,9 @@
 """Measures the links of a gang before its ranks start: bandwidth and round trip of each worker to the first one.
 
-The first worker listens at the address and port where its rank 0 will listen; the others connect. Both sides prove that
-they have the attempt's token. One link is measured at a time, those of nodes that failed lately first. No worker goes
-on before the port is closed, so that no rank connects to it by mistake. Whatever goes wrong makes a link unknown.
+The first worker listens at a port of its own choice, and all meet through the server (`muster.control.meetings`): they
+begin at the same time, or not at all. Both sides prove that they have the attempt's token. One link is measured at a
+time, those of nodes that failed lately first; no worker goes on before all are done. Whatever goes wrong makes a link
+unknown, and none delays a start by more than `LONGEST`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from muster import wire
+from muster.runtime.channel import Away, Channel
+from muster.runtime.node_checks import CAP
 from muster.runtime.node_finding import Node, Unknown
 
+MEET: Final = 20.0  # seconds that a worker asks for the meeting; the server decides sooner
+ANSWERED: Final = 4.0  # seconds for each answer of the server
 LISTEN: Final = 3.0  # seconds that the first worker gives the others; less than they wait for it
 WAIT: Final = 4.5  # seconds until the others give up
+LONGEST: Final = MEET + ANSWERED + CAP  # seconds by which a start is delayed, at most
 SECONDS: Final = 1.0  # for one direction of a link, at most
 BYTES: Final = 64 << 20  # in one direction of a link, at most
 ANSWER: Final = 0.5  # seconds for an answer of a worker that is there
 _AGAIN: Final = 0.05  # seconds between two tries to connect
+_AWAY: Final = 1.0  # seconds before a server that did not answer is asked again
 _CHUNK: Final = 1 << 18  # bytes
 _PINGS: Final = 5
 _NONCE: Final = 16  # bytes
@@ -49,27 +56,67 @@ class Meeting:
     key: bytes
 
     @classmethod
-    def of(cls, launch: wire.Launch) -> Meeting:
+    def of(cls, launch: wire.Launch, port: int) -> Meeting:
         about = f"links\0{launch.job}\0{launch.attempt}".encode()
         key = hmac.digest(launch.token.encode(), about, hashlib.sha256)
-        return cls(launch.master_addr, launch.master_port, launch.num_nodes, key)
+        return cls(launch.master_addr, port, launch.num_nodes, key)
 
     def proof(self, side: bytes, *parts: bytes) -> bytes:
         return hmac.digest(self.key, b"\0".join([side, *parts]), hashlib.sha256)
 
 
-def check_of(launch: wire.Launch) -> Callable[[Node], str]:
-    """The check of this worker; see `node_checks`. It answers with figures for `read_figures`."""
+class LinkCheck:
+    """The check of one worker; see `node_checks`. It answers with figures for `read_figures`."""
 
-    def links(node: Node) -> str:
-        meeting, worker = Meeting.of(launch), launch.worker
-        if not meeting.port:
-            raise Unknown("the gang has no port to meet at")
-        if worker == 0:
-            return json.dumps(listen(meeting))
-        return json.dumps({worker: join(meeting, worker, launch.node in launch.check_nodes)})
+    def __init__(self, meeting: Meeting, worker: int, late: bool, listener: socket.socket | None) -> None:
+        self._meeting, self._worker, self._late, self._listener = meeting, worker, late, listener
 
-    return links
+    def __call__(self, node: Node) -> str:
+        if self._listener is not None:
+            return json.dumps(listen(self._meeting, self._listener))
+        return json.dumps({self._worker: join(self._meeting, self._worker, self._late)})
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+
+def meet(launch: wire.Launch, wait: Callable[[float], bool]) -> LinkCheck | None:
+    """Returns when all workers of the gang are ready to be measured; None: they are not, or need not be.
+    `wait(seconds)` is False if the worker was told to stop."""
+    late, listener = launch.node in launch.check_nodes, None
+    if launch.worker == 0:
+        with suppress(OSError):  # without a port all are told to go on
+            listener = _listener(launch)
+    port = _agree(launch, late, listener.getsockname()[1] if listener is not None else 0, wait)
+    check = LinkCheck(Meeting.of(launch, port or 0), launch.worker, late, listener)
+    if port is not None:
+        return check
+    check.close()
+    return None
+
+
+def _agree(launch: wire.Launch, late: bool, port: int, wait: Callable[[float], bool]) -> int | None:
+    """Where the gang meets; None if it does not, or if the server says nothing in time."""
+    channel = Channel(launch.urls, launch.urls_file, launch.token, launch.ca_file, ANSWERED)
+    body = json.dumps({"worker": launch.worker, "late": late, "port": port}).encode()
+    until = time.monotonic() + MEET
+    while time.monotonic() < until:
+        again = _AWAY
+        try:
+            status, raw = channel.call("POST", "/v1/ingest/meet", body, "application/json")
+            if status in (404, 405, 410, 422):
+                return None  # an older server, or an attempt that is over
+            if status == 200:
+                told = json.loads(raw)
+                if told["answer"] != "wait":
+                    return int(told["port"]) or None
+                again = float(told["again"])
+        except (Away, ValueError, LookupError, TypeError):
+            pass
+        if not wait(again):
+            return None
+    return None
 
 
 def read_figures(answer: str) -> dict[int, Figure]:
@@ -82,13 +129,13 @@ def describe(figures: dict[int, Figure]) -> str:
 
 
 # --- the first worker -------------------------------------------------------------------------------------------------
-def listen(meeting: Meeting, seconds: float = LISTEN) -> dict[int, Figure]:
-    """Measures the links of those who come in time, at most `wire.LINKS_MAX`."""
+def listen(meeting: Meeting, listener: socket.socket, seconds: float = LISTEN) -> dict[int, Figure]:
+    """Measures the links of those who come in time, at most `wire.LINKS_MAX`. Closes the listener."""
     until, most = time.monotonic() + seconds, min(meeting.workers - 1, wire.LINKS_MAX)
     figures, waiting = dict[int, Figure](), dict[int, tuple[bool, socket.socket]]()
     tried = set[int]()
     with ExitStack() as links:
-        with _listener(meeting) as listener:
+        with listener:
             while len(tried) < most and (left := until - time.monotonic()) > 0:
                 listener.settimeout(0.0 if waiting.keys() - tried else left)
                 try:
@@ -113,17 +160,18 @@ def listen(meeting: Meeting, seconds: float = LISTEN) -> dict[int, Figure]:
     return figures
 
 
-def _listener(meeting: Meeting) -> socket.socket:
-    family = socket.AF_INET6 if ":" in meeting.address else socket.AF_INET
+def _listener(launch: wire.Launch) -> socket.socket:
+    """At a port that the machine chooses. Those who come before the meeting wait in its queue."""
+    family = socket.AF_INET6 if ":" in launch.master_addr else socket.AF_INET
     try:
-        return socket.create_server((meeting.address, meeting.port), family=family, backlog=meeting.workers)
+        return socket.create_server((launch.master_addr, 0), family=family, backlog=launch.num_nodes)
     except OSError:  # the others may know this machine by a name that it does not know
-        return socket.create_server(("", meeting.port), backlog=meeting.workers)
+        return socket.create_server(("", 0), backlog=launch.num_nodes)
 
 
 def _greet(link: socket.socket, meeting: Meeting) -> tuple[int, bool] | None:
     """The number of a worker that proves to be of this attempt, and whether its node failed lately."""
-    # Closed without waiting: the port must be free for rank 0.
+    # Closed without waiting: what is still in its buffers is of no use.
     link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.settimeout(ANSWER)

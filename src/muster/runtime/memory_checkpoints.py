@@ -13,7 +13,7 @@ from operator import index
 from pathlib import Path
 from typing import Final, SupportsIndex
 
-from muster.runtime import checkpoints, manifest, rank_info
+from muster.runtime import checkpoints, manifest, processes, rank_info
 from muster.runtime.checkpoint_search import COMMITTED
 from muster.runtime.phases import phase
 
@@ -58,10 +58,5 @@ def checkpoint_in_memory(step: SupportsIndex, save: Callable[[Path], object]) ->
 
 def has_room(size: int, more: int = 0) -> bool:
     """Whether a checkpoint of this many bytes may stay in memory, and `more` bytes be taken for it."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
-        whole, free = found["MemTotal"], found["MemAvailable"]
-    except (OSError, ValueError, KeyError, IndexError):
-        return False
+    whole, free = processes.machine_memory()
     return size <= whole // LARGEST_PART and free - more >= max(LEFT_LEAST, whole // LEFT_PART)

@@ -1,8 +1,13 @@
 """Active checks of a node: each is named, runs in a process of its own, and is ended after five seconds.
 
-`python -m muster.runtime.node_checks [FOLDER] [--shared]` runs all of them, writes in the folder, and prints JSON.
-With `--shared` jobs may use the accelerators. A check that can't be made, or does not answer, is "unknown"; only a
-check that saw a fault is "failed".
+`python -m muster.runtime.node_checks [FOLDER] [OPTION...]` runs all of them, writes in the folder, and prints JSON:
+
+    --shared           jobs may use the accelerators
+    --accelerators=N   the process was given so many whole ones
+    --no-accelerators  it was given none, because others hold them: their checks are unknown
+    --result=FILE      write the JSON there too, at most RESULT_BYTES of it
+
+A check that can't be made, or does not answer, is "unknown"; only a check that saw a fault is "failed".
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ DISK_BYTES: Final = 16 << 20
 DISK_FREE: Final = 256 << 20  # bytes; with less, any job here would fail soon
 KERNEL_SECONDS: Final = 3600.0  # how far back the kernel's log is read
 Status = Literal["ok", "failed", "unknown"]
+RESULT_BYTES: Final = 4096  # of a result in a file, which may be a container's termination message
+DETAIL: Final = 2000  # characters of a finding
 _ANSWER_MAX: Final = 1 << 16  # bytes
 
 
@@ -112,7 +119,7 @@ def _answer(pipe: int, check: Callable[[Node], str], node: Node) -> None:
     except BaseException as error:  # a fault of the check is none of the node
         detail = f"the check broke: {error!r}"
     try:
-        os.write(pipe, json.dumps([status, detail[:2000]]).encode())
+        os.write(pipe, json.dumps([status, detail[:DETAIL]]).encode())
     finally:
         os._exit(0)
 
@@ -196,11 +203,29 @@ CHECKS: Final[Mapping[str, Callable[[Node], str]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exits with 1 if a check failed."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    folders = [word for word in given if word != "--shared"]
-    node = Node(Path(folders[0] if folders else "."), shared="--shared" in given)
-    findings = run_checks(node)
-    print(json.dumps([asdict(replace(one, seconds=round(one.seconds, 3))) for one in findings]))  # noqa: T201
+    named = dict(word.partition("=")[::2] for word in given if word.startswith("--"))
+    folder = Path(os.path.expandvars(next((word for word in given if not word.startswith("--")), ".")))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    count = int(named["--accelerators"]) if "--accelerators" in named else None
+    node = Node(folder, accelerators=count, shared="--shared" in named)
+    held = [name for name in CHECKS if name.startswith("device") and "--no-accelerators" in named]
+    findings = run_checks(node, {name: check for name, check in CHECKS.items() if name not in held})
+    findings += [Finding(name, "unknown", "others hold the node's accelerators", 0.0) for name in held]
+    print(packed(findings).decode())  # noqa: T201
+    if "--result" in named:
+        Path(named["--result"]).write_bytes(packed(findings, RESULT_BYTES))
     return int(any(one.status == "failed" for one in findings))
+
+
+def packed(findings: Sequence[Finding], most: int | None = None) -> bytes:
+    """The findings as JSON. Details are cut so that it has at most so many bytes."""
+    length = DETAIL
+    while True:
+        shown = [replace(one, detail=one.detail[:length], seconds=round(one.seconds, 3)) for one in findings]
+        raw = json.dumps([asdict(one) for one in shown]).encode()
+        if most is None or len(raw) <= most or not length:
+            return raw
+        length //= 2
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _TEXT: Final = 96  # bytes: the longest that NVML returns
 _DIE: Final = 0  # the sensor of the chip itself
+# Reasons for a lower clock: by the hardware, by heat (software, hardware), by the power brake. Not: a power cap.
+THROTTLED: Final = 0x8 | 0x20 | 0x40 | 0x80
 _CLOCK_SM: Final = 1
 _RECOVERY_ACTION: Final = 230  # the field in which the driver says what a device needs; 0: nothing
 _UNCORRECTED: Final = 1
@@ -29,6 +31,17 @@ class _Memory(ctypes.Structure):
         ("reserved", ctypes.c_ulonglong),
         ("free", ctypes.c_ulonglong),
         ("used", ctypes.c_ulonglong),
+    )
+
+
+class _Pci(ctypes.Structure):
+    _fields_ = (
+        ("legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("ids", ctypes.c_uint * 2),
+        ("text", ctypes.c_char * 32),
     )
 
 
@@ -55,13 +68,21 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator; `index` is in PCI bus order."""
+    """One accelerator, or a slice of one (MIG); `index` is that of the accelerator in PCI bus order."""
 
     index: int
     uuid: str
     name: str
     memory: int  # bytes
     handle: Any
+    profile: str = ""  # of a slice, such as 1g.10gb
+    instance: int = -1  # of a slice: the id of its GPU instance
+
+
+class SliceSource(Protocol):
+    def devices(self) -> list[Device]: ...
+
+    def slices(self, device: Device) -> list[Device]: ...
 
 
 class Nvml:
@@ -93,14 +114,42 @@ class Nvml:
                 found.append(Device(index, uuid, name, memory.total if memory else 0, handle))
         return found
 
+    def slices(self, device: Device) -> list[Device]:
+        """The slices that a device is divided into (MIG); none of a whole one."""
+        count = ctypes.c_uint()
+        if self._call("nvmlDeviceGetMaxMigDeviceCount", device.handle, ctypes.byref(count)):
+            return []
+        found = []
+        for place in range(count.value):
+            handle, instance = ctypes.c_void_p(), ctypes.c_uint()
+            if self._call("nvmlDeviceGetMigDeviceHandleByIndex", device.handle, place, ctypes.byref(handle)):
+                continue  # there may be fewer than the device could have
+            if self._call("nvmlDeviceGetGpuInstanceId", handle, ctypes.byref(instance)):
+                continue
+            memory, uuid = self._memory(handle), self._text("nvmlDeviceGetUUID", handle)
+            profile = self._text("nvmlDeviceGetName", handle).rpartition("MIG ")[2]
+            size = memory.total if memory else 0
+            found.append(Device(device.index, uuid, device.name, size, handle, profile, instance.value))
+        return found
+
+    def pci_address(self, device: Device) -> tuple[int, int, int] | None:
+        """Domain, bus and device, as in the kernel's log."""
+        found = _Pci()
+        failed = self._call("nvmlDeviceGetPciInfo_v3", device.handle, ctypes.byref(found))
+        return None if failed else (found.domain, found.bus, found.device)
+
     def sample(self, device: Device) -> dict[str, float]:
-        """The device's current values: use 0..1, memory in bytes, power in W, temperature in C, clock in MHz."""
+        """The device's current values: use 0..1, memory in bytes, 1 if it is throttled, power in W,
+        temperature in C, clock in MHz."""
         found: dict[str, float] = {}
         busy = _Utilization()
         if self._library.nvmlDeviceGetUtilizationRates(device.handle, ctypes.byref(busy)) == 0:
             found["gpu"] = busy.gpu / 100
         if memory := self._memory(device.handle):
             found["gpu_memory"] = float(memory.used)
+        slowed = self.slowdowns(device)
+        if slowed is not None:
+            found["gpu_throttled"] = float(bool(slowed & THROTTLED))
         milliwatts = self._number("nvmlDeviceGetPowerUsage", device.handle)
         if milliwatts is not None:
             found["gpu_power"] = milliwatts / 1000
@@ -180,6 +229,16 @@ def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> list[D
         if one is not None:
             found.append(one)
     return found
+
+
+def slices_in_view(source: SliceSource, environment: Mapping[str, str]) -> list[Device]:
+    """The slices that a process with this environment was given by name."""
+    named = [word.strip() for word in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    wanted = [word for word in named if word.startswith("MIG-")]
+    if not wanted:
+        return []
+    every = [one for device in source.devices() for one in source.slices(device)]
+    return [one for one in every if any(one.uuid.startswith(word) for word in wanted)]
 
 
 def share(devices: Sequence[Device], local: int, ranks: int) -> list[Device]:

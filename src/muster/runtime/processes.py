@@ -127,6 +127,16 @@ def oom_kills() -> int:
     return int(found.split(None, 1)[0]) if found else 0
 
 
+def machine_memory() -> tuple[int, int]:
+    """Bytes of the machine's memory: the whole, and what is available. 0 and 0 when the kernel does not say."""
+    try:
+        lines = (line.split() for line in read("/proc/meminfo").splitlines())
+        found = {words[0]: int(words[1]) << 10 for words in lines}
+        return found[b"MemTotal:"], found[b"MemAvailable:"]
+    except (ValueError, LookupError):
+        return 0, 0
+
+
 def _children(pid: int) -> list[int]:
     """The children of all threads, from the kernel's lists:
     the cost is proportional to the worker, not to the machine."""

@@ -1,4 +1,4 @@
-"""What a launcher sees of its ranks beside their reports: CPU time, I/O, process states and accelerators.
+"""What a launcher sees of its ranks beside their reports: CPU time, I/O, process states, accelerators, collectives.
 
 The server tells a hang from slow work by it. The cost of a look is proportional to the worker's processes, and the
 interval grows with the cost.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from muster import wire
 from muster.runtime import processes
+from muster.runtime.collective_counts import CollectiveCounts
 
 EVERY: Final = 1.5  # seconds, so that every heartbeat has one
 SHARE: Final = 200  # the time between two looks is at least this many times a look's cost
@@ -25,9 +27,11 @@ Ends = Callable[[int, wire.Stream], int]  # the length of a stream of a rank
 class PulseTaker:
     """Takes the pulses of a worker's ranks; for one thread."""
 
-    def __init__(self, roots: Mapping[int, int], devices: Devices) -> None:
+    def __init__(self, roots: Mapping[int, int], devices: Devices, folders: Mapping[int, Path]) -> None:
         self._roots = dict(roots)  # rank → its first process
         self._devices = devices
+        self._folders = dict(folders)  # rank → the folder that it writes to
+        self._collectives = CollectiveCounts()
         self._next = 0.0  # monotonic
 
     def take(self, ends: Ends) -> tuple[wire.Pulse, ...]:
@@ -66,6 +70,7 @@ class PulseTaker:
             "" if place == "0" else place,
             use,
             power,
+            self._collectives.read(self._folders[rank]),
         )
 
 

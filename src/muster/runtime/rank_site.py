@@ -6,7 +6,8 @@ Python code; then it runs the `sitecustomize` that Python would have found witho
 to be quick, and to change nothing else.
 
 For the spare process of the next attempt (`spare`) it also notes which modules of large libraries a rank imports; and
-in that process it waits here, until the process becomes a rank.
+in that process it waits here, until the process becomes a rank. When a rank of several imports PyTorch it starts
+`rank_collectives`.
 """
 
 import os
@@ -16,6 +17,8 @@ SIGNAL = 28  # SIGWINCH: a process without a handler ignores it, so it can't be 
 FILE = "stacks"  # in the rank's folder; every process of the rank appends to it
 
 DESCRIPTOR = 500  # the lowest number of its descriptor
+
+COLLECTIVES = "torch.distributed.distributed_c10d"  # the module that has the process groups
 
 SPARE = "MUSTER_SPARE"  # the descriptor by which a spare process talks to its launcher
 IMPORTS = "imports"  # in the rank's folder, if they are wanted: the modules of these libraries, one a line
@@ -76,17 +79,48 @@ def note_imports() -> None:
         pass
 
 
+class CollectivesStart:
+    """Stands before the finders of modules, finds none, and has collectives counted when PyTorch is imported."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == COLLECTIVES:
+            count_collectives()
+
+
+def count_collectives() -> None:
+    """Starts the thread of `rank_collectives`."""
+    try:
+        run_file("rank_collectives")["start"](COLLECTIVES)  # type: ignore[operator]
+    except Exception:  # noqa: S110  (the program is more important)
+        pass
+
+
+def watch_collectives() -> None:
+    """Has them counted, now or when PyTorch is imported, if this rank is one of several."""
+    if "MUSTER_RANK_DIR" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+        return
+    if COLLECTIVES in sys.modules:  # the rank was a spare process
+        count_collectives()
+    else:
+        sys.meta_path.insert(0, CollectivesStart())
+
+
 def be_spare() -> None:
     """In a spare process: waits, and returns when it has become a rank."""
     known, fd = set(sys.modules), int(os.environ.pop(SPARE))
     try:
-        place = os.path.join(os.path.dirname(os.path.realpath(__file__)), "spare.py")  # noqa: PTH118, PTH120
-        with open(place, encoding="utf-8") as file:  # noqa: PTH123
-            names = {"__name__": "spare", "__file__": place}
-            exec(compile(file.read(), place, "exec"), names)  # noqa: S102
-        names["serve"](fd, globals(), known)  # type: ignore[operator]
+        run_file("spare")["serve"](fd, globals(), known)  # type: ignore[operator]
     except BaseException:
         os._exit(1)
+
+
+def run_file(name: str) -> "dict[str, object]":
+    """Runs a file beside this one, and returns its names. Nothing of it is left among the rank's modules."""
+    place = os.path.join(os.path.dirname(os.path.realpath(__file__)), name + ".py")  # noqa: PTH118, PTH120
+    with open(place, encoding="utf-8") as file:  # noqa: PTH123
+        names = {"__name__": name, "__file__": place}
+        exec(compile(file.read(), place, "exec"), names)  # noqa: S102
+    return names  # type: ignore[return-value]
 
 
 def run_next() -> None:
@@ -113,4 +147,5 @@ if __name__ == "sitecustomize":
         be_spare()
     register()
     note_imports()
+    watch_collectives()
     run_next()

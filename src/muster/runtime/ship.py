@@ -97,20 +97,25 @@ class Shipper:
         self._last = False  # nothing is left to send after the current batch
         self._seen: dict[wire.CommandKind, int] = {}  # each kind has its own: a stop may be older than other commands
         self._pulses: PulseTaker | None = None
+        self._take_sample: Callable[[], wire.NodeSample | None] = lambda: None
         self._leaves_at: float | None = None
+        self._told = False
         self._offset = ClockOffset()
         # Told for a while: the server may learn only meanwhile on which machines a cluster put the others.
         self._links, self._links_until = links, time.monotonic() + LINKS_TOLD
 
-    def leave(self, deadline: float) -> None:
-        """The machine is taken away at this (monotonic) time: the server is told at once, and with every report."""
-        self._leaves_at = deadline
+    def leave(self, deadline: float, told: bool = False) -> None:
+        """The machine is taken away at this (monotonic) time: the server is told at once, and with every report.
+        `told`: by the cluster."""
+        if self._leaves_at is not None:
+            return
+        self._leaves_at, self._told = deadline, told
         self._beat_at = 0.0
         self._wake.set()
 
-    def watch(self, pulses: PulseTaker) -> None:
-        """Sends the ranks' pulses with the reports from now on."""
-        self._pulses = pulses
+    def watch(self, pulses: PulseTaker, take_sample: Callable[[], wire.NodeSample | None]) -> None:
+        """Sends the ranks' pulses and samples of the machine with the reports from now on."""
+        self._pulses, self._take_sample = pulses, take_sample
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="shipper", daemon=True).start()
@@ -180,6 +185,7 @@ class Shipper:
             max(0.0, self._leaves_at - time.monotonic()) if self._leaves_at is not None else None,
             time.monotonic(), pulses, self._offset.take(),
             self._links if time.monotonic() < self._links_until else (),
+            self._take_sample() if self._answered and not self._exit else None, self._told,
         )  # fmt: skip
         sent = time.time()
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from muster import wire
+from muster.runtime import processes
 
 MEMORY_LEAST: Final = 1 << 30  # bytes that must be free for a spare process, and
 MEMORY_PART: Final = 10  # one part in this many of the machine's memory
@@ -70,11 +70,5 @@ def changes(env: Mapping[str, str]) -> dict[str, str]:
 
 def memory_allows() -> bool:
     """Whether the machine has memory for a spare process."""
-    found = {}
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            found[name] = int(value.split()[0]) << 10
-        return found["MemAvailable"] >= max(MEMORY_LEAST, found["MemTotal"] // MEMORY_PART)
-    except (OSError, ValueError, KeyError, IndexError):
-        return False
+    whole, free = processes.machine_memory()
+    return free >= max(MEMORY_LEAST, whole // MEMORY_PART)

@@ -11,6 +11,7 @@ THREADS: Final = 64  # kept of each process
 TEXT: Final = 300  # characters of a path, the last of them
 _HEAD: Final = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? .*\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+_OWN: Final = "/muster/runtime/rank_collectives.py"  # Muster's own thread in ranks, which is left out
 _CUT: Final = "..."  # faulthandler's end of a list that is too long
 
 
@@ -28,7 +29,8 @@ def from_py_spy(text: bytes, pid: int) -> list[PythonThread]:
     for raw in json.loads(text)[:THREADS]:
         tid = raw["os_thread_id"]
         frames = [frame(one["name"], one["filename"], one["line"]) for one in raw["frames"][:FRAMES]]
-        found.append(PythonThread(tid, str(raw["thread_name"] or ""), tid == pid, frames))
+        if not _is_own(frames):
+            found.append(PythonThread(tid, str(raw["thread_name"] or ""), tid == pid, frames))
     return found
 
 
@@ -48,6 +50,7 @@ def from_faulthandler(text: str) -> list[PythonThread]:
     threads = [
         PythonThread(None, name, current if cut else at == last, frames[:FRAMES])
         for at, (name, current, frames) in enumerate(found)
+        if not _is_own(frames)
     ]
     mains = [one for one in threads if one.main]
     return (mains + [one for one in threads if not one.main])[:THREADS]
@@ -56,3 +59,7 @@ def from_faulthandler(text: str) -> list[PythonThread]:
 def frame(function: object, file: object, line: object) -> dict[str, Any]:
     number = line if isinstance(line, int) else 0
     return {"function": str(function)[:TEXT], "file": str(file)[-TEXT:], "line": max(0, number)}
+
+
+def _is_own(frames: list[dict[str, Any]]) -> bool:
+    return any(one["file"].endswith(_OWN) for one in frames)

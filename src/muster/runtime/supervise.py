@@ -176,6 +176,8 @@ class Supervisor:
             self._execs.start(ident)
         # After the commands, because they have a better reason.
         if self._wake_pipe.terminated:
+            if self._launch.orders is None:  # else the cluster tells the whole gang
+                self._shipper.leave(now + self._launch.stop_grace, told=True)
             self._stop(
                 now, self._launch.stop_grace, "failed", verdict.NODE_LOST, "the launcher was told to leave its node"
             )

@@ -12,6 +12,7 @@ from math import inf
 from muster.core.job import Job, Seat
 from muster.core.rules import Rules
 from muster.core.spec import fewest_nodes
+from muster.core.units import format_duration
 from muster.sched.board import Board
 from muster.sched.gate import allowance
 from muster.sched.order import remaining
@@ -54,31 +55,62 @@ def _seats(board: Board, gang: GangRequest, nodes: int, fewest: int) -> tuple[Se
 
 def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat, ...] | None:
     """All seats that a running gang would have after growing onto free nodes; None when it should not grow."""
-    job, spec = known.job, known.job.spec
-    wanted = spec.num_nodes - len(known.seats)
-    if wanted <= 0 or known.leaving or job.phase != "running" or job.checkpoint is None:
+    if _missing(known) <= 0 or known.leaving or known.job.phase != "running" or too_early(rules, known, now):
         return None
-    if now - known.since < WORTH_IT * rules.preemption.restart_cost or job.checkpoint.time < known.since:
-        return None
-    if now - job.checkpoint.time > FRESH:
-        return None
+    more = _more_seats(board, rules, known, now)
+    return known.seats + more if more and not isinstance(more, str) else None
+
+
+def waits_to_grow(board: Board, rules: Rules, known: Running, now: float) -> str:
+    """What a running gang waits for, to grow to all nodes that it asked for. Empty if it has them, or leaves."""
+    if _missing(known) <= 0 or known.leaving or known.job.phase != "running":
+        return ""
+    if known.pool in board.pools.away:
+        return f"the engine of pool {known.pool}, which can't be reached"
+    if known.job.spec.topology.require is None and known.pool in board.waiting.shapes:
+        return f"the queued jobs that want nodes of pool {known.pool}: they go first"
+    more = _more_seats(board, rules, known, now)
+    return more if isinstance(more, str) else too_early(rules, known, now) or "the next round of the scheduler"
+
+
+def too_early(rules: Rules, known: Running, now: float) -> str:
+    """What a gang waits for before it may be stopped to grow; empty if it may be now."""
+    saved, worth_it = known.job.checkpoint, known.since + WORTH_IT * rules.preemption.restart_cost
+    if now < worth_it:
+        return f"{format_duration(worth_it - now)} more of this attempt, so that a restart is worth it"
+    if saved is None or saved.time < known.since or now - saved.time > FRESH:
+        return "its next checkpoint"
+    return ""
+
+
+def _missing(known: Running) -> int:
+    return known.job.spec.num_nodes - len(known.seats)
+
+
+def _more_seats(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat, ...] | str:
+    """Seats on free nodes for a running gang; or what it waits for."""
+    job, spec, wanted = known.job, known.job.spec, _missing(known)
+    if spec.topology.require is not None:  # new nodes would have to share a label with its present ones
+        return f"nothing: a gang with `topology.require: {spec.topology.require}` never grows"
     if board.pools.delegated(known.pool):
         assert job.attempt is not None
         wanted = min(wanted, (job.attempt.room or 0) - len(known.seats))
-        if wanted <= 0 or _others_pending(board, known):
-            return None
+        if wanted <= 0:
+            return f"a free machine in the cluster of pool {known.pool}"
+        if _others_pending(board, known):
+            return f"other gangs in the queue of pool {known.pool}, for which the free machines may be"
     sitting = frozenset(seat.node for seat in known.seats)
     # Nodes whose maintenance begins before its expected end are no gain.
     ends = now + remaining(job, rules) if rules.pool(known.pool).maintenance else -inf
     gang = GangRequest(job.ask, wanted, (known.pool,), "pack", prefer=spec.topology.prefer, avoid=sitting, ends=ends)
-    if spec.topology.require is not None:
-        return None  # new nodes would have to share a label with its present ones: such a gang never grows
     found = most_that_fit(board, gang, 1)
     more = [seat for seat in found or () if seat.node not in sitting]
+    if not more:
+        return f"a node of pool {known.pool} with room for one more worker"
     if job.ask.weight:
         room = allowance(board, rules, job, known.pool)
         more = more[: int(min(len(more), (room + EPSILON) // job.ask.weight))]
-    return known.seats + tuple(more) if more else None
+    return tuple(more) or f"room in the quotas and limits of queue {job.queue}"
 
 
 def room_at_end(job: Job, now: float) -> float:

@@ -15,7 +15,7 @@ from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
-from muster.sched.elastic import most_that_fit
+from muster.sched.elastic import most_that_fit, waits_to_grow
 from muster.sched.gate import gate, gates
 from muster.sched.likely_end import Ends
 from muster.sched.place import GangRequest
@@ -69,6 +69,16 @@ class Explainer:
 
     def __post_init__(self) -> None:
         self.positions = QueuePositions(self.state, self.board, self.now)
+
+    def fewer_nodes(self, job: Job) -> list[Reason]:
+        """That a running elastic gang has fewer nodes than it asked for, and what it waits for to grow."""
+        known = self.board.gangs.running.get(job.id)
+        waits = waits_to_grow(self.board, self.state.rules, known, self.now) if known is not None else ""
+        if known is None or not waits:
+            return []
+        has, asked = len(known.seats), job.spec.num_nodes
+        message = f"it runs on {has} of the {asked} nodes that it asked for; to grow it waits for {waits}"
+        return [reason("fewer_nodes", message, nodes=has, asked=asked, waits_for=waits)]
 
     def explain(self, job: Job, brief: bool = False) -> list[Reason]:
         queued = self.board.waiting.queued.get(job.id)

@@ -22,6 +22,7 @@ from muster.server.answers import answer, error_answer
 from muster.server.docs_page import POLICY, page
 from muster.server.guard import Guard
 from muster.server.mlflow.gate import Gate
+from muster.server.prometheus.requests import MeterRequests
 from muster.server.routes import (
     access,
     alerts,
@@ -45,6 +46,7 @@ from muster.server.routes import (
     logbook,
     metrics,
     models,
+    prometheus,
     reproduction,
     rules,
     run_page,
@@ -65,6 +67,7 @@ ROUTERS: Final = tuple(
     module.router
     for module in (
         health,
+        prometheus,
         jobs,
         why,
         job_details,
@@ -136,6 +139,7 @@ def create_app(service: Service) -> FastAPI:
 
     app.add_middleware(Guard, service=service)
     app.add_middleware(WatchSignIns)
+    app.add_middleware(MeterRequests)
     app.add_exception_handler(MusterError, _muster_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)

@@ -56,6 +56,13 @@ class Identity:
             return f"This token allows no more than {self.token.role}: use another."
         return f"An admin of the project gives it with `muster project member {project} {self.user} {role}`."
 
+    def need_whole_view(self) -> None:
+        if not self.token.superuser:
+            raise NotAllowed(
+                "This needs a token that may read everything.",
+                "An administrator makes one with `muster token create NAME --superuser --role viewer`.",
+            )
+
     def need_superuser(self) -> None:
         if not self.superuser:
             raise NotAllowed("This needs an administrator's token.", "Ask whoever runs this server.")

@@ -17,6 +17,7 @@ from muster.core.errors import Invalid, MusterError, TooMany, Unauthenticated
 from muster.server.answers import answer, error_answer
 from muster.server.auth import authenticate
 from muster.server.mlflow.caller import bearer
+from muster.server.open_metrics import is_open
 from muster.server.service import Service
 from muster.server.sizes import HEADERS, UNREAD, bounded, has_body, too_large
 from muster.track.mlflow.faults import Fault, fault_of
@@ -79,7 +80,7 @@ class Guard:
             message = "The server is not known under the name that the Host header gives."
             hint = "Add the name to `allowed_hosts` in the server's config.toml, or ask by address."
             return answer(421, _error("wrong_host", message, hint))
-        if path not in _DESCRIPTION or has_body(headers):
+        if has_body(headers) or not (path in _DESCRIPTION or is_open(self._service.settings, scope)):
             try:
                 scope.setdefault("state", {})["user"] = self._user(path, headers)
             except MusterError as error:

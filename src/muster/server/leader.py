@@ -17,6 +17,7 @@ from muster.control.admission import Site
 from muster.control.alerts import Alerts
 from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
+from muster.control.counters import Counters
 from muster.control.damage_watch import DamageWatch
 from muster.control.follow import Follower
 from muster.control.forecaster import Forecaster
@@ -26,7 +27,9 @@ from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.ingest_run import reported_step
 from muster.control.loop import Controller
+from muster.control.meetings import Meetings
 from muster.control.metric_tap import MetricTap
+from muster.control.node_samples import NodeSamples
 from muster.control.outbox import Outbox
 from muster.control.quota import UNLIMITED, Quota
 from muster.control.rollup_writer import RollupWriter
@@ -47,6 +50,7 @@ from muster.engines.isolation import read_local, remove_folder
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
+from muster.monitor.sample import Sampler
 from muster.server.auth import Identity
 from muster.server.exec_log import left_open
 from muster.server.execs import Exec, Execs
@@ -85,13 +89,14 @@ class Leader:
         self.log_limit_max = max(self.log_limit, int(parse_size(settings.log_limit_max)))
         self.quota = Limits.of(settings.limits).quota()
         self.commit = GroupCommit(store, on_commit=self._committed)
+        self.counters, self.samples, self.sampler = Counters(), NodeSamples(), Sampler()
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
         hangs, stragglers = Hangs(lambda run: store.run(run).get("progress")), Stragglers()
         self.controller = Controller(
             self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store), hangs,
-            stragglers,
+            stragglers, self.counters,
         )  # fmt: skip
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
         self.track = open_tracking(
@@ -109,7 +114,7 @@ class Leader:
             may_act,
             self._server_figures,
         )
-        self.stack_orders = StackOrders(self.commit, self.clock.now)
+        self.stack_orders, self.meetings = StackOrders(self.commit, self.clock.now), Meetings()
         self.ingest = Ingest(
             store,
             self.commit,
@@ -124,6 +129,8 @@ class Leader:
             hangs,
             stragglers,
             self.alerts,
+            self.counters,
+            self.samples,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)
@@ -224,6 +231,7 @@ class Leader:
             follower.on_commit(events)
         self.alerts.on_commit(events)
         self._on_events(events)
+        self.counters.committed(events, self.store.state())
 
     def _exec_ended(self, one: Exec, seconds: float) -> None:
         """Records the end of an exec session. The event loop calls it, so it waits for no disk."""

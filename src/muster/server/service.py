@@ -16,6 +16,7 @@ from muster.core.event import Event
 from muster.server.hosts import Hosts
 from muster.server.leader import Leader
 from muster.server.limits import Limits
+from muster.server.prometheus.requests import Requests
 from muster.server.read_slots import ReadSlots
 from muster.server.settings import Settings
 from muster.server.stream import Hub, Streams
@@ -37,6 +38,7 @@ class Service:
         self.hub = Hub()
         self.read_slots = ReadSlots(self.limits)
         self.streams = Streams(self.hub, self.read_slots, self.limits.streams_per_user)
+        self.requests = Requests()
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why it could not lead

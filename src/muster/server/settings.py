@@ -27,7 +27,7 @@ STORE: Final = "MUSTER_STORE"
 POOL: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 _TEXTS: Final = (
     "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
-    "log_level", "pool", "exec", "spot_notices",
+    "log_level", "pool", "exec", "spot_notices", "metrics",
 )  # fmt: skip
 _SPOT_SOURCE: Final = re.compile(r"file:/.+|(aws|gcp|azure)(=http://[^\s/]+)?")
 _OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
@@ -66,6 +66,7 @@ class Settings:
     artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
     log_level: str = "info"
     spot_notices: str = ""  # where launchers on spot machines look, comma-separated: see `muster.runtime.spot_notice`
+    metrics: str = "token"  # "loopback": programs on this machine read /metrics without a token
     exec: str = "on"  # "off": nobody runs commands beside jobs (`muster exec`, `attach`, `cp`)
 
     @classmethod
@@ -125,6 +126,8 @@ class Settings:
             mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
         if self.exec not in ("on", "off"):
             mistakes.add(f"exec is {self.exec!r}.", 'Write "on" or "off".')
+        if self.metrics not in ("token", "loopback"):
+            mistakes.add(f"metrics is {self.metrics!r}.", 'Write "token" or "loopback".')
         for source in self.spot_sources:
             if not _SPOT_SOURCE.fullmatch(source):
                 mistakes.add(

@@ -62,9 +62,9 @@ def steps(run: Session) -> Result:
     run.feed.ask(run.position)
     while True:
         run.watch.mark("data")
+        asked = time.perf_counter()
         turn = run.feed.take()  # from here to `ask`, every rank does the same: the values are reduced
-        if run.watch.waits and run.gang.device.type == "cpu":  # on a GPU the step before still runs
-            run.watch.mark("wait")
+        run.watch.host += time.perf_counter() - asked if run.gang.world > 1 else 0.0
         last = run.step >= config.steps
         stopped = None if last else turn.asked.leaving()
         save, look = turn.asked.save or run.due(), not stopped and _evaluation_due(run)
@@ -98,8 +98,10 @@ def one_step(run: Session, turn: StepInput) -> None:
     run.watch.mark("data")
     lr = config.optimizer.lr * config.schedule.factor(run.step, config.steps)
     compiles = config.parallel.compile and run.step == run.began  # in the first step, on the host
+    run.probe.begin(run.step - run.began)
     with runtime.phase("compile" if compiles else "training"):
         loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
+    run.probe.end()
     run.watch.mark("wait" if run.watch.waits else "backward" if run.mesh.size("pp") == 1 else "forward_backward")
     norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
     code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer skips
@@ -115,13 +117,14 @@ def one_step(run: Session, turn: StepInput) -> None:
     run.watch.mark("optimizer")
     position = run.position
     run.advance(turn)
+    run.watch.share = run.probe.share
     run.readings.put(Step(run.step, position, lr, turn.items, run.ledger), loss, norm, code, run.watch.take())
 
 
 def settle(run: Session, leave: int) -> bool:
     """Reports the steps whose scalars have arrived and acts on the guard's verdicts. False after a rollback."""
     for read in run.readings.take(leave):
-        if run.watch.waits:
+        if run.gang.world > 1:
             runtime.spent("waiting", read.laps.seconds().get("wait", 0.0))
         if run.gang.leads:
             run.reporter.step(read)

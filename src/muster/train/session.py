@@ -28,13 +28,14 @@ from muster.train.guards import Guard
 from muster.train.memory import MemorySaves
 from muster.train.mesh import Mesh, make_mesh
 from muster.train.optim import adamw
-from muster.train.parallel import Prepared, parallelize, state_dicts
+from muster.train.parallel import Prepared, block_list, parallelize, state_dicts
 from muster.train.plan import Plan
 from muster.train.profile import Tracer
 from muster.train.readings import Readings, Reporter, noted
 from muster.train.saves import Cadence, cadence
 from muster.train.task import Counts, FillsParameters, Initialises
 from muster.train.throughput import Meter, Stopwatch, peak_flops
+from muster.train.waiting import WaitProbe
 
 KEEP = 3  # checkpoints to keep, if neither the configuration nor the job sets it
 
@@ -56,6 +57,7 @@ class Session:
     memory: MemorySaves
     tracer: Tracer
     watch: Stopwatch
+    probe: WaitProbe
     readings: Readings
     reporter: Reporter
     step: int = 0
@@ -199,6 +201,7 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
             memory=memory,
             tracer=tracer,
             watch=_stopwatch(prepared, gang),
+            probe=_wait_probe(prepared, gang),
             readings=Readings(gang.device),
             reporter=Reporter(_meter(plan, gang), gang.device, config.steps, config.print_every),
             found=found,
@@ -257,6 +260,17 @@ def _stopwatch(prepared: Prepared, gang: Gang) -> Stopwatch:
         first.register_post_accumulate_grad_hook(watch.own_work_ends)  # type: ignore[no-untyped-call]
         watch.waits = True
     return watch
+
+
+def _wait_probe(prepared: Prepared, gang: Gang) -> WaitProbe:
+    """With DDP every step is measured. In a pipeline the ranks are never at the same block."""
+    part = prepared.parts[0]
+    measured = isinstance(part, DistributedDataParallel) or prepared.mesh.size("pp") > 1
+    blocks = [] if measured else block_list(part)
+    probe = WaitProbe(gang.device, gang.talk if blocks else None)
+    if blocks:
+        probe.attach(part, blocks)
+    return probe
 
 
 def _meter(plan: Plan, gang: Gang) -> Meter:

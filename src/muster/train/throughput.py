@@ -33,7 +33,8 @@ PEAKS: Final = {
 
 
 # Parts of every step. In a pipeline, forward and backward overlap and are reported as `forward_backward`.
-# `wait`: for the other ranks, from the last gradient of its own until those of all are there.
+# `wait`: for the other ranks: before the step, for those whose data or host is slower; with DDP from the last gradient
+# of its own until those of all are there; with other layouts the share that `waiting` measures.
 PARTS: Final = ("data", "forward", "backward", "wait", "optimizer", "save", "evaluate")
 
 
@@ -60,7 +61,9 @@ class Stopwatch:
     device: torch.device
     marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
     paused: bool = False  # during an evaluation
-    waits: bool = False  # the wait for other ranks is measured; see `own_work_ends`
+    waits: bool = False  # the wait for other ranks is measured in every backward pass; see `own_work_ends`
+    host: float = 0.0  # seconds that the host waited for other ranks before this step
+    share: float = 0.0  # of the passes that is a wait for other ranks; see `waiting`
 
     def mark(self, name: str) -> None:
         """Records a mark: on a GPU an event in its stream, on a CPU the current time."""
@@ -85,7 +88,8 @@ class Stopwatch:
     def take(self) -> Laps:
         """The marks so far; the next step starts at the last of them."""
         taken, self.marks = self.marks, self.marks[-1:]
-        return Laps(taken)
+        host, self.host = self.host, 0.0
+        return Laps(taken, host, self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,8 @@ class Laps:
     """The marks of one step; they can be read once the device has passed them."""
 
     marks: list[tuple[str, float | torch.cuda.Event]]
+    host: float = 0.0
+    share: float = 0.0
 
     def seconds(self) -> dict[str, float]:
         spent: dict[str, float] = {}
@@ -102,6 +108,13 @@ class Laps:
             else:
                 seconds = end - begin if isinstance(begin, float) else 0.0
             spent[name] = spent.get(name, 0.0) + seconds
+        # On a GPU the host may wait while the device still runs the step before: only what the device idled counts.
+        waits = {"data": min(self.host, spent.get("data", 0.0))}
+        waits |= {name: self.share * spent.get(name, 0.0) for name in ("forward", "backward", "forward_backward")}
+        for name, seconds in waits.items():
+            if seconds:
+                spent[name] -= seconds
+                spent["wait"] = spent.get("wait", 0.0) + seconds
         return spent
 
 

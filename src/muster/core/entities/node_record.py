@@ -20,6 +20,9 @@ RECORDS_MAX: Final = 10_000  # nodes; the one whose last failure is the oldest i
 HISTORY: Final = 100  # entries of a node, the newest
 SLOW: Final = 16  # programs that had a straggler on a node, the newest
 TEXT: Final = 500  # characters of an entry
+FAULTS: Final = 64  # devices and codes of a node whose faults are counted; further ones count as `other` of the device
+FAULT_MARKS: Final = 64  # the newest faults of a node that are recognised when they come again
+FAULT_NOTED: Final = 3600.0  # seconds until the same fault is noted in the history again
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class NodeRecord:
     slow: dict[str, float] = field(default_factory=dict)  # programs whose ranks were stragglers here → when
     # Oldest first: {"seq", "time", "kind", "text", "job", "project", "actor"}.
     history: list[dict[str, Any]] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)  # "index of the device/code" → how many
+    fault_marks: list[tuple[str, float]] = field(default_factory=list)  # the newest faults and when they came
 
     @property
     def count(self) -> int:
@@ -134,6 +139,38 @@ class NodeChecked(Payload):
         else:
             text = f"{len(self.findings) - unknown} checks found no fault, {unknown} are unknown"
             note_node(state, self.name, event, "checked", text, changes)
+
+
+@payload("node.fault")
+class NodeFault(Payload):
+    """The driver of an accelerator reported a fault: an Xid by its code, or `ecc` for memory errors that it could not
+    correct. It does not change the node's health.
+
+    `number`: of the entry in the kernel's log of this `boot`; of `ecc`, the errors since the driver was loaded.
+    """
+
+    name: str
+    gpu: int
+    code: str
+    number: int
+    boot: str
+
+    @property
+    def mark(self) -> str:
+        return f"{self.gpu}/{self.code}/{self.number}/{self.boot}"
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        known, key = NODE_RECORDS.all(state).get(self.name), f"{self.gpu}/{self.code}"
+        marks = known.fault_marks if known is not None else []
+        if known is None or not any(m.startswith(f"{key}/") and event.time - at < FAULT_NOTED for m, at in marks):
+            what = f"Xid {self.code}" if self.code.isdigit() else "memory errors that could not be corrected"
+            known = note_node(state, self.name, event, "fault", f"{what} of accelerator {self.gpu}", changes)
+        if known is None:
+            return
+        key = key if key in known.faults or len(known.faults) < FAULTS else f"{self.gpu}/other"
+        faults = {**known.faults, key: known.faults.get(key, 0) + 1}
+        kept = [*known.fault_marks[1 - FAULT_MARKS :], (self.mark, event.time)]
+        NODE_RECORDS.put(state, self.name, replace(known, faults=faults, fault_marks=kept), changes)
 
 
 @payload("node.finding")

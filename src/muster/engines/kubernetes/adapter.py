@@ -24,6 +24,7 @@ from muster.engines.kubernetes.gangs import key_of as key_of_item
 from muster.engines.kubernetes.handover import hand_over, ship_package
 from muster.engines.kubernetes.link import Link
 from muster.engines.kubernetes.machines import DRAINED, Growth
+from muster.engines.kubernetes.node_check import KubernetesChecks
 from muster.engines.kubernetes.removal import CALLERS, Removal, each
 from muster.engines.kubernetes.render import namespace_of, object_name
 from muster.engines.kubernetes.render_allowed import refusals
@@ -65,7 +66,7 @@ class KubernetesAdapter:
 
     kind = "kubernetes"
     abilities = (
-        "queues of its own", "says what a gang waits for", "drains nodes", "ships code", "containers",
+        "queues of its own", "says what a gang waits for", "drains nodes", "checks nodes", "ships code", "containers",
         "Kueue", "JobSet", "Volcano", "KAI",
     )  # fmt: skip
 
@@ -77,7 +78,7 @@ class KubernetesAdapter:
         self._detail = ""
         self._lock = threading.Lock()  # for data that the watchers' threads and `cause` use as well
         self._memos: dict[Key, Memo] = {}
-        self._removal = Removal(config.settings)
+        self._removal, self._checks = Removal(config.settings), KubernetesChecks()
         self._away: dict[str, float] = {}  # nodes that don't answer → since when, monotonic
         self._lost: dict[str, str] = {}  # nodes that have not answered for long → why
         self._news = 0  # the nodes' change counter when they were last described
@@ -141,6 +142,7 @@ class KubernetesAdapter:
         self._removal.clear_late(link, found, now)
         self._restore_package(link, gangs)
         self._removal.sweep(link, [*found, *self._memos], now)
+        self._checks.clear(link)
         news, self._news = self._news, link.nodes_version()
         described = self._describe(link) if nodes or news != self._news else None
         gone, self._departures = self._departures, link.departures
@@ -336,6 +338,14 @@ class KubernetesAdapter:
     def undrain(self, node: str) -> None:
         body: Object = {"metadata": {"annotations": {DRAINED: None}}, "spec": {"unschedulable": None}}
         self._linked().client.merge(NODES.path(name=node), body)
+
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]]:
+        """A Job of its own checks the node: it holds what it tests."""
+        link = self._linked()
+        settings = replace(self._settings, pools=self._pools(link.nodes()))
+        if held := self._ship(link.client, settings.namespace, settings):
+            raise EngineError(f"{node} can't be checked: {held.message}", held.hint)
+        return self._checks.run(link, settings, node)
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
         """Nothing to do: a cluster's autoscaler looks at pending pods."""

@@ -141,14 +141,20 @@ def report_gone(key: Key, memo: Memo, view: View) -> list[WorkerReport]:
 
 def known_cause(gang: KubernetesGang, memo: Memo) -> Cause | None:
     """Why the gang as a whole ends, as far as known."""
+    evicted = memo.evicted or reasons.eviction(gang.workload)
+    if evicted is not None and _agrees(memo, evicted):
+        return evicted
     if memo.order is not None:
         return memo.order.reason, "stopped by the server's order"
-    if evicted := memo.evicted or reasons.eviction(gang.workload):
-        return evicted
     deleted = gang.main is None or bool(gang.main["metadata"].get("deletionTimestamp"))
     if deleted and not memo.removed:
         return "cancelled_outside", f"its {kind_of(gang)} was deleted in the cluster, not by Muster nor by Kueue"
     return None
+
+
+def _agrees(memo: Memo, cause: Cause) -> bool:
+    """Whether what the cluster did is the cause: no order came before, or it came because of that."""
+    return memo.order is None or memo.order.reason == cause[0]
 
 
 def kind_of(gang: KubernetesGang) -> str:
@@ -158,7 +164,7 @@ def kind_of(gang: KubernetesGang) -> str:
 def cause_of(gang: KubernetesGang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
     """Why one worker was told to exit."""
     pod = gang.pods.get(worker) or memo.gone.get(worker)
-    if memo.order is None and pod is not None and (found := reasons.disruption(pod)):
+    if pod is not None and (found := reasons.disruption(pod)) and _agrees(memo, found):
         return found
     if found := known_cause(gang, memo):
         return found

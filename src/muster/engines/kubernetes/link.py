@@ -13,7 +13,7 @@ from muster.engines.kubernetes import machines, reasons
 from muster.engines.kubernetes.access import Access
 from muster.engines.kubernetes.client import EVENTS, NODES, PODS, KubeClient, KubeError, Resource
 from muster.engines.kubernetes.gangs import Key, KubernetesGang, gather, is_main
-from muster.engines.kubernetes.settings import INSTALLATION
+from muster.engines.kubernetes.settings import CHECK, INSTALLATION
 from muster.engines.kubernetes.watch import Mirror
 
 SYNC_SECONDS: Final = 60.0  # for the first lists
@@ -130,6 +130,15 @@ class Link:
                 if error.status not in (403, 404):
                     raise
         return None
+
+    def checks(self) -> list[Object]:
+        """The Jobs that check nodes."""
+        return [item for item in _values(self._mains["Job"]) if CHECK in (item["metadata"].get("labels") or {})]
+
+    def check_pod(self, name: str) -> Object | None:
+        """The pod of a Job that checks a node, once there is one."""
+        pods = _values(self._pods)
+        return next((pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECK) == name), None)
 
     def starters(self) -> list[Resource]:
         """All kinds that may start a gang's pods here."""

@@ -218,6 +218,13 @@ def end_of_pod(pod: Object, now: float, known: Cause | None = None) -> tuple[Wor
     return WorkerExit("failed", "launch_failed", detail, at, exit_code=code), code != 1
 
 
+def last_message(pod: Object) -> str:
+    """What the container of an ended pod left, or else what the cluster says of its end."""
+    ended, status = _terminated(pod), pod.get("status", {})
+    about = f"{ended.get('reason') or status.get('reason') or ''} {status.get('message') or ''}".strip()
+    return str(ended.get("message") or about)
+
+
 def has_ended(pod: Object) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 

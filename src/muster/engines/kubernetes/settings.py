@@ -15,6 +15,7 @@ FORMS: Final[tuple[Form, ...]] = get_args(Form)
 INSTALLATION: Final = "muster.dev/installation"
 JOB: Final = "muster.dev/job"
 ATTEMPT: Final = "muster.dev/attempt"
+CHECK: Final = "muster.dev/check"  # of a node's check, instead of the two: the name of its Job
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "muster"
 # Labels with the worker's number: of indexed Jobs, and of PyTorchJobs.

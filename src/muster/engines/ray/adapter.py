@@ -113,6 +113,14 @@ class RayAdapter:
     def undrain(self, node: str) -> None:
         """See `drain`."""
 
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]] | None:
+        """By the node's agent. None for a node that has none."""
+        known = self._nodes.get(node)
+        if known is None:
+            return None
+        found: list[dict[str, Any]] = self._call("check", node=known["id"], shared=shared)
+        return found
+
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
         self._wanted = requests_of(waiting, self.settings.pools)
         self._call("want", bundles=self._wanted)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from muster.engines.ray.node_workers import NodeWorkers
 from muster.engines.ray.signing import Verifier
 
-METHODS: Final = ("hello", "launch", "stop", "forget", "poll", "probe")  # of NodeWorkers
+METHODS: Final = ("hello", "launch", "stop", "forget", "poll", "probe", "check")  # of NodeWorkers
 
 
 class Agent:

@@ -76,6 +76,11 @@ class Bridge:
         """Runs the doctor's probe on a node, by its agent."""
         return await self._agent_links.probe(ask["node"], ask["mark"], ask["write"])
 
+    async def check(self, ask: dict[str, Any]) -> list[dict[str, Any]]:
+        """Runs the checks of a node, by its agent."""
+        found: list[dict[str, Any]] = await self._agent_links.order(ask["node"], {}, "check", ask["shared"])
+        return found
+
     def _changed(self) -> None:
         self._groups.nudge()
         if not self._announced:  # once until the next look

@@ -78,6 +78,10 @@ class NodeWorkers:
         """Runs the doctor's checks on the node."""
         return probe(self._places, marks, write)
 
+    def check(self, shared: bool) -> Sequence[Mapping[str, Any]]:
+        """Runs the checks of `muster.runtime.node_checks`, which take some seconds."""
+        return self._engine.check_node(self._settings["node"], shared)
+
     def _complete(self, launch: Launch) -> Launch:
         """Adds what only the node knows."""
         checkpoints = launch.checkpoint_dir or str(self._places.checkpoints / launch.job)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from muster.core.errors import EngineError
 from muster.core.resources import Resources
@@ -23,6 +23,7 @@ from muster.engines.slurm.handover import Handover
 from muster.engines.slurm.history import usages
 from muster.engines.slurm.machines import node_infos, pools_of
 from muster.engines.slurm.model import OVER, PENDING, SlurmClient
+from muster.engines.slurm.node_check import SlurmChecks
 from muster.engines.slurm.reasons import wait_of
 from muster.engines.slurm.settings import SlurmSettings
 from muster.engines.slurm.shared import Key, Shared
@@ -45,13 +46,13 @@ class SlurmAdapter:
     kind = "slurm"
     abilities = (
         "Slurm chooses the nodes", "start estimates", "saves before preemption and time limits",
-        "keeps its place when requeued", "drains", "arrays", "accounting",
+        "keeps its place when requeued", "drains", "checks nodes", "arrays", "accounting",
     )  # fmt: skip
 
     def __init__(self, settings: SlurmSettings, home: Home, client: SlurmClient, tools: Tools) -> None:
         self._settings, self._tools = settings, tools
         self._slurm = SlurmState(settings, home, client, Shared(settings.root))
-        self._handover = Handover(self._slurm)
+        self._handover, self._checks = Handover(self._slurm), SlurmChecks(self._slurm)
         self._nodes_at = LONG_AGO
         self._submitted_at = LONG_AGO
 
@@ -96,6 +97,7 @@ class SlurmAdapter:
         for gang in self._slurm.gangs.values():
             workers.extend(self._report(gang, waits))
         self._clear_orphans()
+        self._checks.clear()
         return Look(workers, waits, infos)
 
     def _may_have_lost_nodes(self) -> bool:
@@ -252,6 +254,10 @@ class SlurmAdapter:
     def undrain(self, node: str) -> None:
         self._slurm.client.resume(node)
         self._nodes_at = LONG_AGO
+
+    def check_node(self, node: str, shared: bool) -> Sequence[Mapping[str, Any]]:
+        """A job of its own checks the node: it holds what it tests."""
+        return self._checks.run(node)
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
         """Nothing to do: Slurm sees its own queue."""

@@ -11,7 +11,7 @@ from typing import Final
 from muster.core.resources import Resources
 from muster.core.units import ANY_ACCELERATOR
 from muster.engines.base import Health, NodeInfo
-from muster.engines.slurm.model import MachineRow, PartitionRow, gpus_of
+from muster.engines.slurm.model import MachineRow, PartitionRow, count_gpus, gpus_of
 from muster.engines.slurm.settings import PoolSettings
 
 SPARE: Final = 8  # minimum number of slots beyond the machines, so that a small cluster has a queue too
@@ -63,7 +63,7 @@ def node_infos(
 
 def resources_of(machine: MachineRow, settings: PoolSettings) -> Resources:
     gpus = gpus_of(machine.gres)
-    count = sum(number for _, number in gpus)
+    count = count_gpus(machine.gres)
     kind = settings.accelerator or next((kind.upper() for kind, _ in gpus if kind), ANY_ACCELERATOR)
     return Resources(machine.cpus * 1000, machine.memory * _MIB, count, kind if count else "")
 

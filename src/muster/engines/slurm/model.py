@@ -177,6 +177,10 @@ def gpus_of(gres: str) -> list[tuple[str, int]]:
     return found
 
 
+def count_gpus(gres: str) -> int:
+    return sum(count for _, count in gpus_of(gres))
+
+
 def tres(text: str) -> dict[str, int]:
     """Parses `cpu=8,mem=64G,gres/gpu=2` into numbers; memory in MiB."""
     found: dict[str, int] = {}

@@ -23,6 +23,7 @@ from muster.engines.slurm.model import (
     SlurmBusy,
     SlurmRefused,
     Submission,
+    count_gpus,
     expand,
     tres,
 )
@@ -71,7 +72,7 @@ class Rest:
         words = " ".join(_quote(word) for word in wanted.arguments)
         body: dict[str, Any] = {
             "script": f"{script[0]}\nset -- {words}\n{script[1]}",
-            "job": _properties(wanted, self._environment),
+            "job": _properties(wanted, self._environment, self._settings.rest_version),
         }
         try:
             answer = self._call("POST", "slurm", "job/submit", body, refusable=True)
@@ -162,7 +163,7 @@ class Rest:
         return {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token.removeprefix("SLURM_JWT=")}
 
 
-def _properties(wanted: Submission, environment: Mapping[str, str]) -> dict[str, Any]:
+def _properties(wanted: Submission, environment: Mapping[str, str], version: str) -> dict[str, Any]:
     given: dict[str, Any] = {
         "name": wanted.name,
         "comment": wanted.comment,
@@ -188,12 +189,18 @@ def _properties(wanted: Submission, environment: Mapping[str, str]) -> dict[str,
         "constraints": wanted.constraint,
         "reservation": wanted.reservation,
         "dependency": wanted.dependency,
-        "requested_nodes": expand(wanted.nodelist),
-        "excluded_nodes": expand(wanted.exclude),
+        **_chosen_nodes(wanted, version),
         "exclusive": "exclusive" if wanted.exclusive else None,
         "array": f"0-{wanted.array - 1}" if wanted.array else None,
     }
     return given | {name: value for name, value in optional.items() if value}
+
+
+def _chosen_nodes(wanted: Submission, version: str) -> dict[str, Any]:
+    """Nodes to use and to leave out, which have other names in older versions."""
+    if version <= "v0.0.38":
+        return {"nodelist": wanted.nodelist, "exclude_nodes": wanted.exclude}
+    return {"required_nodes": expand(wanted.nodelist), "excluded_nodes": expand(wanted.exclude)}
 
 
 def _job(raw: Mapping[str, Any]) -> JobRow:
@@ -215,7 +222,7 @@ def _machine(raw: Mapping[str, Any]) -> MachineRow:
         raw["name"], tuple(states), int(raw.get("cpus") or 0), int(raw.get("real_memory") or 0),
         str(raw.get("gres") or ""), tuple(raw.get("partitions") or ()), str(raw.get("reason") or ""),
         tuple(name for name in features.split(",") if name), int(raw.get("alloc_cpus") or 0),
-        int(raw.get("alloc_memory") or 0), used.get("gres/gpu", 0),
+        int(raw.get("alloc_memory") or 0), used.get("gres/gpu") or count_gpus(str(raw.get("gres_used") or "")),
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The batch script. Its text is the same for every gang; what differs is in files of the gang's folder."""
+"""The batch scripts, of gangs and of nodes' checks. Their text is always the same; what differs between gangs is in
+files of the gang's folder."""
 
 from __future__ import annotations
 
@@ -88,4 +89,9 @@ if [ "$reason" = preempted ] && [ "$status" -ne 0 ] && scontrol requeue "$SLURM_
     wait
 fi
 exit "$status"
+"""
+
+# $1 Python, $2 the package with the launcher, then the arguments of `muster.runtime.node_checks`.
+CHECK: Final = """#!/bin/bash
+exec "$1" "$2" check "${@:3}"
 """

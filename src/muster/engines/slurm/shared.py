@@ -1,10 +1,11 @@
 """The folder that the server and the nodes share: each gang's input, and what its script and launchers wrote.
 
 servers.json            the servers' addresses, for launchers
-batch-DIGEST.sh         the script;  pkg/DIGEST  the package with the launcher
+batch-DIGEST.sh         the script;  check-DIGEST.sh  that of a node's check;  pkg/DIGEST  the package with the launcher
 attempts/JOB/ATTEMPT/   gang.json, slurm.json (the server's: which Slurm job it is), owner, orders.json,
                         rendezvous.json, told (why Slurm ended it), exit-N.json, worker-N
 arrays/TAG              one line per task: its number, and the attempt's folder
+checks/TAG.out          what a check of a node found
 next/JOB.RESTART        the attempt that a requeued Slurm job now runs
 out/JOB.out             the script's output
 books/YYYY-MM.jsonl     which Slurm job was which attempt, for accounting
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.package import worker_package
-from muster.engines.slurm.script import BATCH
+from muster.engines.slurm.script import BATCH, CHECK
 from muster.wire import Command, Launch, WorkerExit
 
 Key = tuple[str, int]  # job, attempt
@@ -43,18 +44,22 @@ class AttemptRecord:
 class Shared:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.package = self.script = Path()
+        self.package = self.script = self.check_script = Path()
 
     def prepare(self, urls: Sequence[str]) -> None:
         """Creates what every gang needs. Raises OSError."""
-        for name in ("attempts", "arrays", "next", "out", "books"):
+        for name in ("attempts", "arrays", "checks", "next", "out", "books"):
             (self.root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
         self.package = worker_package().unpack_into(self.root / "pkg")
-        self.script = self.root / f"batch-{hashlib.sha256(BATCH.encode()).hexdigest()[:12]}.sh"
-        if not self.script.exists():
-            _write(self.script, BATCH)
+        self.script, self.check_script = self._script("batch", BATCH), self._script("check", CHECK)
         self.tell_urls(urls)
+
+    def _script(self, name: str, text: str) -> Path:
+        path = self.root / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.sh"
+        if not path.exists():
+            _write(path, text)
+        return path
 
     def tell_urls(self, urls: Sequence[str]) -> None:
         text = json.dumps({"urls": list(urls)})

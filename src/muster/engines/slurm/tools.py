@@ -22,6 +22,7 @@ from muster.engines.slurm.model import (
     SlurmBusy,
     SlurmRefused,
     Submission,
+    count_gpus,
     expand,
     tres,
 )
@@ -74,7 +75,11 @@ class Tools:
         return [row for row in (_job_row(line) for line in text.splitlines()) if row is not None]
 
     def machines(self) -> list[MachineRow]:
-        return [_machine(line) for line in self.call("scontrol", "show", "nodes", "--oneliner").splitlines() if line]
+        return [
+            _machine(line)
+            for line in self.call("scontrol", "show", "nodes", "--oneliner", "--details").splitlines()
+            if line
+        ]
 
     def partitions(self) -> list[PartitionRow]:
         found = []
@@ -213,7 +218,7 @@ def _machine(line: str) -> MachineRow:
         features=tuple(name for name in fields.get("ActiveFeatures", "").split(",") if name not in ("", "(null)")),
         used_cpus=int(fields.get("CPUAlloc", 0)),
         used_memory=int(fields.get("AllocMem", 0)),
-        used_gpus=used.get("gres/gpu", 0),
+        used_gpus=used.get("gres/gpu") or count_gpus(fields.get("GresUsed", "")),
     )
 
 

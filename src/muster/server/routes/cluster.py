@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Annotated, Any, Final, cast
 
@@ -25,7 +26,7 @@ from muster.core.entities import Health, Node, Queue
 from muster.core.entities.node import NodeHealth
 from muster.core.entities.node_record import NODE_RECORDS, NodeChecked
 from muster.core.entities.queue import QueueSet
-from muster.core.errors import Invalid, NotFound
+from muster.core.errors import Conflict, Invalid, NotFound, TooMany
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.server.auth import Identity
@@ -37,6 +38,7 @@ from muster.store.base import Entry
 
 router = typed_router(prefix="/v1", tags=["cluster"])
 
+CHECKS_MAX: Final = 8  # nodes that are checked at the same time
 NAME = r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$"
 Name = Annotated[str, Path(pattern=NAME, max_length=50)]
 NodeName = Annotated[str, Path(min_length=1, max_length=253, pattern=r"^[^\x00]*$")]
@@ -140,10 +142,11 @@ def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller
 
 @router.post("/nodes/{name}/check", openapi_extra=needs("superuser"))
 def check_node(name: NodeName, leader: Leading, caller: Caller) -> NodeCheckView:
-    """Checks a node now, for some seconds, or before the next start there if its engine can't do it without a job."""
+    """Checks a node now. It takes some seconds; where a cluster chooses the machines, it waits up to a minute for a
+    place on the node. With `later` it is checked before the next start there: its engine can't check it now."""
     caller.need_superuser()
     node = _find_node(leader, name)
-    with _one_check:
+    with _checking(name):
         found = leader.engine.check_node(name, bool(node.jobs))
     docs = [dict(one) for one in found or ()]
     checked = NodeChecked(name, docs)
@@ -203,7 +206,23 @@ def _find_node(leader: Leader, name: str) -> Node:
     return node
 
 
-_one_check: Final = threading.Lock()
+@contextmanager
+def _checking(name: str) -> Iterator[None]:
+    """One check of a node at a time, and a few altogether: each holds a thread."""
+    with _checks_lock:
+        if name in _checked_now:
+            raise Conflict(f"{name} is being checked already.", f"See `muster nodes history {name}` in a minute.")
+        if len(_checked_now) >= CHECKS_MAX:
+            raise TooMany(f"{CHECKS_MAX} nodes are being checked now.", "Try it again in a minute.")
+        _checked_now.add(name)
+    try:
+        yield
+    finally:
+        _checked_now.discard(name)
+
+
+_checks_lock: Final = threading.Lock()
+_checked_now: Final[set[str]] = set()
 
 
 def _nodes(leader: Leader, state: State) -> list[NodeView]:

@@ -83,7 +83,8 @@ def _look(
             cause = reason("about_to_start", "it is starting")
         if cause is None and live is not None and live.seatless:
             cause = _tasks_run(state, live) if live.is_array else reason("no_nodes_needed")
-        return _Found([cause] if cause else []), None, explainer
+        small = explainer.fewer_nodes(live) if live is not None and live.phase == "running" else []
+        return _Found([*([cause] if cause else []), *small]), None, explainer
     if live.awaits:
         snapshot = take(state, explainer.board, explainer.now, [live.id], ends=ends) if forecast else None
         return _Found(explainer.explain(live)), snapshot, explainer

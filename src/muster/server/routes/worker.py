@@ -8,10 +8,11 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from muster.api.worker import CodeManifest, IngestReply, SecretValues
+from muster.api.worker import CodeManifest, IngestReply, MeetReply, SecretValues
+from muster.control.node_health import nodes_to_check
 from muster.core.errors import Invalid, NotAllowed, NotFound, Unauthenticated
 from muster.core.job import Job
 from muster.server.auth import still_member
@@ -96,6 +97,26 @@ def secrets(leader: Leading, calling_attempt: CallingAttempt) -> SecretValues:
             raise NotFound(f"The secret {name} is gone.")
         values[name] = leader.keyring.unseal(cipher)
     return values
+
+
+class MeetBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    worker: int = Field(ge=0)
+    late: bool = False  # its node failed lately
+    port: int = Field(0, ge=0, lt=1 << 16)  # where it listens, if it is the first worker
+
+
+@router.post("/meet", openapi_extra=needs("attempt"))
+def meet(body: MeetBody, leader: Leading, calling_attempt: CallingAttempt) -> MeetReply:
+    """For a worker that is ready to measure its gang's links: whether to wait for others, to meet, or to go on. All
+    workers of an attempt are told the same; see `muster.control.meetings`."""
+    job, now = _running(leader, calling_attempt), leader.clock.now()
+    assert job.attempt is not None
+    workers, state = job.attempt.workers, leader.store.state()
+    sick = nodes_to_check(state, job.attempt.pool, now)
+    sound = job.stop is not None or all(one.placed and one.node not in sick for one in workers)
+    return leader.meetings.join(calling_attempt, len(workers), body.worker, body.late, body.port, sound, now)
 
 
 @router.get("/code", openapi_extra=needs("attempt"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import zlib
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -149,9 +150,18 @@ class Local:
         checkpoints.remove(self.root / folder)
 
     def clean(self) -> None:
+        """Moves them away at once. Their bytes are freed by a thread, so that the restore does not wait for it."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with checkpoints.cleaned(self.root):
+        left: list[Path] = []
+
+        def take(path: Path) -> None:
+            with suppress(OSError):
+                left.append(checkpoints.set_aside(path))
+
+        with checkpoints.cleaned(self.root, take):
             pass
+        if left:  # not a daemon: the interpreter's exit waits for it
+            threading.Thread(target=_remove, args=(left,), name="muster-clean").start()
 
     def hold(self) -> Hold:
         return FileHold(self.root)
@@ -162,6 +172,11 @@ class Local:
 
 def checksum(data: bytes | memoryview, crc: int = 0) -> int:
     return zlib.crc32(data, crc)
+
+
+def _remove(folders: list[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(fd: int, data: memoryview) -> int:

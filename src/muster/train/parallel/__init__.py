@@ -11,7 +11,7 @@ model, optim = state_dicts(prepared, optimizer)
 
 from __future__ import annotations
 
-from muster.train.parallel.prepare import check, parallelize
+from muster.train.parallel.prepare import block_list, check, parallelize
 from muster.train.parallel.prepared import LossFn, Micro, Prepared
 from muster.train.parallel.settings import ParallelSettings
 from muster.train.parallel.state import load_state_dicts, state_dicts
@@ -21,6 +21,7 @@ __all__ = [
     "Micro",
     "ParallelSettings",
     "Prepared",
+    "block_list",
     "check",
     "load_state_dicts",
     "parallelize",

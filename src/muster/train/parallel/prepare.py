@@ -39,7 +39,7 @@ def parallelize(
     if mesh.size("pp") == 1:
         part = _prepare(model, mesh, settings, precision, initialise, last=True)
         return Whole([part], mesh, settings, precision, precision.scaler(mesh.device))
-    stages = spans(len(_blocks(model)), mesh, settings)
+    stages = spans(len(block_list(model)), mesh, settings)
     parts = []
     for stage in stages:
         part = copy.deepcopy(model)
@@ -65,7 +65,7 @@ def check(model: nn.Module, mesh: Mesh, settings: ParallelSettings, sequence: in
             )
         known.check(tp, pp, sequence if settings.sequence else None)
     if pp > 1:
-        spans(len(_blocks(model)), mesh, settings)
+        spans(len(block_list(model)), mesh, settings)
     if settings.sequence and tp == 1:
         raise MeshError(f"parallel.sequence is on, but the mesh is {layout}: it splits over tp; give tp 2 or more.")
     if settings.offload and layout.fsdp == 1:
@@ -73,7 +73,7 @@ def check(model: nn.Module, mesh: Mesh, settings: ParallelSettings, sequence: in
     if settings.compile and tp > 1:
         # Measured with torch 2.13: DTensors in compiled blocks fail in the backward pass, or with recomputation.
         raise MeshError(f"parallel.compile is on, but the mesh is {layout}: compiled blocks take no tp; use tp 1.")
-    if settings.checkpointing != "none" and not _blocks(model):
+    if settings.checkpointing != "none" and not block_list(model):
         name = type(model).__name__
         raise MeshError(
             f"parallel.checkpointing is {settings.checkpointing}, but {name} has no `blocks` to compute again."
@@ -90,7 +90,7 @@ def _prepare(
     last: bool,
 ) -> nn.Module:
     """Divides one module over all dimensions except `pp`. No step changes a parameter's name."""
-    blocks = _blocks(part)
+    blocks = block_list(part)
     if mesh.size("tp") > 1:
         split(part, mesh, settings)
     recompute(blocks, settings.checkpointing)
@@ -124,7 +124,7 @@ def _fill(
         initialise(part)
 
 
-def _blocks(model: nn.Module) -> list[nn.Module]:
+def block_list(model: nn.Module) -> list[nn.Module]:
     """The model's blocks, if it has a container `blocks`."""
     found = getattr(model, "blocks", None)
     if isinstance(found, nn.ModuleDict):

@@ -1,0 +1,1 @@
+"""The page `/metrics`, for Prometheus: read from the state and from plain counts when it is asked for."""
