@@ -18,6 +18,7 @@ PAGES = {
     "README.md": 1,
     "docs/alerts.md": 0,
     "docs/coming-from.md": 0,
+    "docs/diagnose.md": 0,
     "docs/drill.md": 1,
     "docs/engines.md": 2,
     "docs/kubernetes.md": 0,
@@ -109,6 +110,12 @@ def test_alert_rules_apply_as_their_page_says(server, tmp_path):
     assert "Nothing was changed" in said
     assert "+ loader-bound" in said
     assert "long evaluations" in said
+
+
+def test_a_slow_loader_is_named_as_its_page_says(server, tmp_path):
+    said = run("docs/diagnose.md", server, tmp_path)
+    assert "The loader is too slow: the program waits for data" in said
+    assert "1. Loader (" in said
 
 
 def test_a_drill_holds_as_its_page_says(server, tmp_path):

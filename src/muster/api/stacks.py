@@ -1,12 +1,13 @@
 """Stacks of a job's ranks: what every thread of their processes was doing at one moment."""
 
-from muster.api.typed import TypedDict
+from muster.api.typed import NotRequired, TypedDict
 
 
 class StackFrame(TypedDict):
     function: str
     file: str
     line: int
+    call: NotRequired[str]  # the method of its line that makes the host wait for its device, as `item`
 
 
 class ThreadStack(TypedDict):

@@ -137,6 +137,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     metrics = job_calls.metrics
     exec = exec_calls.exec_
     stacks = stack_calls.stacks
+    sample = stack_calls.sample
+    diagnosis = stack_calls.diagnosis
     kept_stacks = stack_calls.kept_stacks
     copy_to = copy_calls.copy_to
     copy_from = copy_calls.copy_from

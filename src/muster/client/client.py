@@ -51,6 +51,8 @@ class Client(Connection[Job, Run]):
     metrics = blocking(job_calls.metrics)
     exec = blocking(exec_calls.exec_)
     stacks = blocking(stack_calls.stacks)
+    sample = iterating(stack_calls.sample)
+    diagnosis = blocking(stack_calls.diagnosis)
     kept_stacks = blocking(stack_calls.kept_stacks)
     copy_to = blocking(copy_calls.copy_to)
     copy_from = blocking(copy_calls.copy_from)

@@ -46,7 +46,7 @@ def place_of(rank: RankStacks) -> Place:
     """The place of the rank's main thread: of its first process that runs the user's Python, else of any Python."""
     if not rank["processes"]:
         return Place(("problem", rank["problem"]), f"without stacks: {rank['problem']}", [])
-    threads = [(process, _main(process)) for process in rank["processes"]]
+    threads = [(process, main_thread(process)) for process in rank["processes"]]
     for wanted in (_user_frame, _any_frame):
         for _, thread in threads:
             at = wanted(thread["frames"])
@@ -113,6 +113,7 @@ def _any_frame(frames: Sequence[StackFrame]) -> int | None:
     return 0 if frames else None
 
 
-def _main(process: ProcessStack) -> ThreadStack:
+def main_thread(process: ProcessStack) -> ThreadStack:
+    """The first thread of a process; one without frames if it was not seen."""
     empty: ThreadStack = {"name": "", "main": True, "state": "ended", "wait": "", "frames": []}
     return next((one for one in process["threads"] if one["main"]), empty)

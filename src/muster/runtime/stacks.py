@@ -3,7 +3,8 @@ itself, else what the kernel knows of its threads. Nothing here needs the GIL of
 
 A document of the type "stacks" has `order`, `world`, `problem`, and `processes`: each with `pid`, `name`, `source`
 (py-spy, signal, kernel), `problem`, and `threads` with `name`, `main`, `state`, `wait` and `frames`. They have names of
-functions and files, and no values.
+functions and files, and no values. The innermost frame of a main thread has `call` where its line makes the host wait
+for its device: the name of the method, as `item`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
+import stat
 import subprocess
 import sys
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +38,7 @@ _STATES: Final = {
     "R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped (SIGSTOP)", "t": "traced", "Z": "ended",
     "I": "idle", "X": "ended",
 }  # fmt: skip
+_BLOCKING: Final = re.compile(rb"\.(item|tolist|cpu|nonzero|synchronize)\(")
 _SPIES: Final = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))  # py-spy's processes at once
 
 Doc = dict[str, Any]
@@ -180,10 +185,24 @@ def _joined(pid: int, threads: list[Doc], seen: list[PythonThread]) -> list[Doc]
     found = []
     for one in sorted(seen, key=lambda one: not one.main):
         known = first if one.main else {} if one.tid is None else _kernel_thread(pid, one.tid)
+        if one.main and one.frames and (call := _blocking_call(**one.frames[0])):
+            one.frames[0]["call"] = call
         state, wait = known.get("state", ""), known.get("wait", "")
         name = one.name or known.get("name", "")
         found.append({"name": name, "main": one.main, "state": state, "wait": wait, "frames": one.frames})
     return found
+
+
+def _blocking_call(file: str, line: int, **_: str) -> str:
+    """The name of the call in this line of source that waits for a device; such methods have no frame of their own."""
+    with contextlib.suppress(OSError, ValueError):
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as source:
+            if stat.S_ISREG(os.fstat(fd).st_mode) and (
+                named := _BLOCKING.search(b"".join(islice(source, line - 1, line)))
+            ):
+                return named[1].decode()
+    return ""
 
 
 def _bounded(found: list[Doc]) -> list[Doc]:

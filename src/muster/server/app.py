@@ -30,6 +30,7 @@ from muster.server.routes import (
     blobs,
     cluster,
     compare,
+    diagnosis,
     engines,
     events,
     execs,
@@ -96,6 +97,7 @@ ROUTERS: Final = tuple(
         failures,
         alerts,
         compare,
+        diagnosis,
         run_page,
         runs,
     )

@@ -13,7 +13,9 @@ from muster.store.insert import Row, put
 from muster.store.record_tables import run_stacks as table
 from muster.track.record_db import RecordDb
 
-ORDERS_KEPT: Final = 10  # per run
+ORDERS_KEPT: Final = 24  # per run: what one diagnosis looks at
+RANKS_KEPT: Final = 4096  # rows per run, if that is more than `ORDERS_LEAST` orders
+ORDERS_LEAST: Final = 10
 WORLD_MAX: Final = 100_000
 DOC_BYTES: Final = 512 << 10  # of one rank; launchers send half of it at most
 _TEXT: Final = 500  # characters of a name or a path
@@ -38,7 +40,8 @@ def write_stacks(connection: Connection, run: str, rows: Sequence[Row]) -> None:
     if not rows:
         return
     put(connection, table, rows)
-    newest = select(table.c.id).where(table.c.run == run).distinct().order_by(table.c.id.desc()).limit(ORDERS_KEPT)
+    orders = min(ORDERS_KEPT, max(ORDERS_LEAST, RANKS_KEPT // max(row["world"] for row in rows)))
+    newest = select(table.c.id).where(table.c.run == run).distinct().order_by(table.c.id.desc()).limit(orders)
     kept = list(connection.scalars(newest))
     connection.execute(delete(table).where(table.c.run == run, table.c.id < min(kept)))
 
@@ -106,7 +109,8 @@ def _thread(raw: Mapping[str, Any]) -> ThreadStack:
 
 
 def _frame(raw: Mapping[str, Any]) -> StackFrame:
-    return {"function": _text(raw["function"]), "file": _text(raw["file"]), "line": int(raw["line"])}
+    frame: StackFrame = {"function": _text(raw["function"]), "file": _text(raw["file"]), "line": int(raw["line"])}
+    return {**frame, "call": _text(raw["call"])} if "call" in raw else frame
 
 
 def _text(value: object) -> str:
