@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -113,7 +115,7 @@ def test_a_member_sees_own_projects_alone_and_no_use_of_pools(server: LiveServer
     "asked",
     [
         {"month": "2026-13"}, {"month": "9000-01"}, {"week": "2026-W99"}, {"zone": "Mars/X"}, {"since": 1},
-        {"month": "2026-10", "week": "2026-W43"}, {"before": 7},
+        {"since": 1e8}, {"month": "2026-10", "week": "2026-W43"}, {"before": 7},
     ],
 )  # fmt: skip
 def test_what_is_no_period_is_refused(server: LiveServer, asked: dict[str, Any]) -> None:
@@ -141,3 +143,13 @@ def test_the_command_shows_it_and_writes_one_file(server: LiveServer, tmp_path: 
     twice = call_muster("report", "--week", "--since", "1d", env=env)
     assert twice.returncode == 2
     assert "--week and --since were given" in twice.stderr
+
+
+def test_rows_of_a_release_that_kept_no_pool_cost_the_same(server: LiveServer) -> None:
+    before = by_name(server.get("/v1/report"))
+    with closing(sqlite3.connect(server.home / "muster.db", timeout=60)) as database, database:
+        changed = database.execute("UPDATE goodput SET doc = json_remove(doc, '$.pool', '$.seats')").rowcount
+    assert changed == 3
+    after = by_name(server.get("/v1/report"))
+    assert after["experiment_cost"] == before["experiment_cost"]
+    assert after["spot"] == before["spot"]

@@ -43,8 +43,8 @@ class KeptValues:
         if known is not None and 0 <= now - known[0] < KEPT_FOR:
             return known[1]
         made = make()
-        while len(self._kept) >= KEPT_MAX:
-            self._kept.pop(next(iter(self._kept)), None)
+        for old in list(self._kept)[: max(0, len(self._kept) - KEPT_MAX + 1)]:  # other threads may do the same
+            self._kept.pop(old, None)
         self._kept[key] = (now, made)
         return made
 

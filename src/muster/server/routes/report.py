@@ -18,10 +18,11 @@ from muster.store.base import EventFilter
 router = typed_router(prefix="/v1", tags=["history"])
 
 _BEFORE: Final = 6  # periods before, for the trend
+_LONGEST: Final = 92 * 86_400  # seconds: longer periods would be read into memory as a whole
 Name = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 Month = Annotated[str | None, Query(max_length=10, description="such as 2026-10, or this")]
 Week = Annotated[str | None, Query(max_length=10, description="an ISO week, such as 2026-W43, or this")]
-Span = Annotated[float | None, Query(ge=60, le=315_360_000, description="seconds back from now; whole UTC days")]
+Span = Annotated[float | None, Query(ge=60, le=_LONGEST, description="seconds back from now; whole UTC days")]
 Zone = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+/-]+$", description="a time zone")]
 Before = Annotated[int, Query(ge=0, le=_BEFORE, description="periods before it, for the trend")]
 
