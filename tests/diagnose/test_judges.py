@@ -100,6 +100,9 @@ HEALTHY = {
     "a spike that came back": replace(
         GPU, norms=Series("grad_norm", range(100), [*[1.0] * 60, *[9.0] * 6, *[1.0] * 34])
     ),
+    "a spike that settled a little higher": replace(
+        GPU, norms=Series("grad_norm", range(100), [*[1.0] * 60, *[9.0] * 6, *[1.8] * 34])
+    ),
     "a new level of the norm while the loss falls": replace(
         GPU, norms=NORM, losses=Series("loss", range(1, 161), [3.0 - 0.01 * step for step in range(160)])
     ),

@@ -6,7 +6,7 @@ from math import isfinite
 from statistics import median
 from typing import Final
 
-from muster.monitor.damage import JUMP_SHARE, LAST, Damage, Path
+from muster.monitor.damage import JUMP_SHARE, LAST, NORM_SHARE, NORMS, Damage, Path
 from muster.monitor.diagnose.evidence import Evidence, Series
 from muster.monitor.diagnose.finding import Finding
 
@@ -49,7 +49,7 @@ def departure(series: Series) -> tuple[int, Damage] | None:
         if not told or told[0].usual is None:
             continue
         damage, usual = told[0], told[0].usual
-        limit = usual + JUMP_SHARE * abs(usual)
+        limit = usual + (NORM_SHARE if series.name in NORMS else JUMP_SHARE) * abs(usual)
         last = [value for _, value in points[-TAIL:]]
         finite = [value for value in last if isfinite(value)]
         if len(finite) > TAIL // 2 and median(finite) <= limit:
