@@ -186,6 +186,7 @@ def apply(
 def export(
     what: Annotated[str, typer.Argument(metavar="prometheus|grafana", help="A rules file, or a dashboard.")],
     pages: Annotated[str, typer.Option(help="Where the runbooks are published, for links to them.")] = "",
+    json: Json = False,
 ) -> None:
     """Print the rules in force for Prometheus, or a dashboard for Grafana."""
     if what not in ("prometheus", "grafana"):
@@ -193,7 +194,11 @@ def export(
     with client() as to:
         text = to.alert_rules()["text"]
     rules = parse_alert_rules(text or {})
-    stdout().write(prometheus_rules(rules, pages) if what == "prometheus" else grafana_dashboard(rules) + "\n")
+    made = prometheus_rules(rules, pages) if what == "prometheus" else grafana_dashboard(rules) + "\n"
+    if json:
+        emit({"what": what, "text": made})
+    else:
+        stdout().write(made)
 
 
 @app.command("test")
