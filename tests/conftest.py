@@ -31,8 +31,8 @@ for _name in list(os.environ):
 
 install()  # new databases
 
-# Tests assert no times: an example may take as long as a busy machine needs. Examples differ from run to run, so that
-# few in each run are many over time; `EXAMPLES=500 make test` tries more at once.
+# Tests assert no times: an example may take as long as a busy machine needs. In CI the examples are the same in each
+# run, elsewhere they differ; `EXAMPLES=500 make test` tries more.
 settings.register_profile("muster", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "50")))
 settings.load_profile("muster")
 

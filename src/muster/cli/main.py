@@ -52,6 +52,7 @@ VERBS: Final = (
     Verb("resume", "muster.cli.jobs:resume", "Continue a stopped or failed job from its checkpoint.", _JOBS),
     Verb("drill", "muster.cli.drill:drill", "Break a job on purpose, and see whether it recovers.", _JOBS),
     Verb("runs", "muster.cli.runs:app", "Ask for runs by what they were given and what came out.", _JOBS),
+    Verb("watch", "muster.cli.watch_run:watch_run", "Curves, pace and alerts of a run, live.", _JOBS),
     Verb("compare", "muster.cli.compare:compare", "Runs side by side: what differs, and whether it matters.", _JOBS),
     Verb("note", "muster.cli.note:note", "Write into the logbook of a run or a project.", _JOBS),
     Verb("logbook", "muster.cli.logbook:logbook", "Read, search and export a logbook.", _JOBS),
@@ -62,7 +63,7 @@ VERBS: Final = (
     Verb("queue", "muster.cli.queues:app", "List, show and create queues, and set their rules.", _PLATFORM),
     Verb("nodes", "muster.cli.nodes:app", "List nodes, drain them and put them back.", _PLATFORM),
     Verb("engines", "muster.cli.engines:app", "List the clusters that jobs run on, and how they are.", _PLATFORM),
-    Verb("top", "muster.cli.top:top", "Show nodes and jobs, live.", _PLATFORM),
+    Verb("top", "muster.cli.top:top", "Show nodes and jobs, or the ranks of a job, live.", _PLATFORM),
     Verb("alerts", "muster.cli.alerts:app", "What fires, what to do about it, and the rules.", _PLATFORM),
     Verb(
         "report",

@@ -19,6 +19,7 @@ from muster.cli.jobs import jobs_table
 from muster.cli.live_screen import EVERY, watch_screen
 from muster.cli.nodes import HEALTH_STYLES
 from muster.cli.output import emit, out, table
+from muster.cli.top_ranks import top_ranks
 from muster.client import Client, Job
 
 _BAR = 12  # characters
@@ -29,6 +30,9 @@ _ACTIVE = ("starting", "running", "stopping")
 
 
 def top(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="Its ranks instead.", autocompletion=complete.jobs)
+    ] = None,
     pool: Annotated[str | None, typer.Option(help="Only the nodes of this pool.")] = None,
     queue: Annotated[str | None, typer.Option(help="Only this queue's jobs.", autocompletion=complete.queues)] = None,
     every: Annotated[float, typer.Option(min=0.5, metavar="SECONDS", help="The interval.")] = EVERY,
@@ -37,9 +41,12 @@ def top(
 ) -> None:
     """Show nodes and jobs, live: what is used, what runs and how far it is, what waits and why. Ctrl-C leaves.
 
-    What is used is what jobs hold, not how busy they keep it. --json prints one document, once."""
+    What is used is what jobs hold, not how busy they keep it. With a job: what each of its ranks does, and which is
+    unlike the others. --json prints one document, once."""
     with client() as to:
-        if json:
+        if job is not None:
+            top_ranks(to, job, every, once, json)
+        elif json:
             nodes, jobs = _look(to, pool, queue)
             emit({"nodes": nodes, "jobs": [job.raw for job in jobs]})
         elif once or not out().is_terminal:

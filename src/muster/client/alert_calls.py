@@ -8,6 +8,7 @@ from muster.client.connection import Anyone, part
 
 if TYPE_CHECKING:
     from muster.api.alerts import AlertDetail, AlertList, AlertRulesSet, AlertRulesView, AlertTest, SilenceView
+    from muster.api.ranks import RanksView
 
 
 async def alerts(to: Anyone, /) -> AlertList:
@@ -18,6 +19,11 @@ async def alerts(to: Anyone, /) -> AlertList:
 async def alert(to: Anyone, /, number: int) -> AlertDetail:
     """One alert, with its runbook filled in."""
     return await to._get(f"/v1/alerts/{number}")
+
+
+async def ranks(to: Anyone, /, ref: str | int) -> RanksView:
+    """What the ranks of a running job do now, those that are unlike the others marked."""
+    return await to._get(f"/v1/jobs/{part(ref)}/ranks")
 
 
 async def alert_rules(to: Anyone, /) -> AlertRulesView:

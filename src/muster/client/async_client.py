@@ -202,6 +202,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     # alerts
     alerts = alert_calls.alerts
     alert = alert_calls.alert
+    ranks = alert_calls.ranks
     alert_rules = alert_calls.alert_rules
     set_alert_rules = alert_calls.set_alert_rules
     try_alert_rules = alert_calls.try_alert_rules

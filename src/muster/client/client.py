@@ -116,6 +116,7 @@ class Client(Connection[Job, Run]):
     # alerts
     alerts = blocking(alert_calls.alerts)
     alert = blocking(alert_calls.alert)
+    ranks = blocking(alert_calls.ranks)
     alert_rules = blocking(alert_calls.alert_rules)
     set_alert_rules = blocking(alert_calls.set_alert_rules)
     try_alert_rules = blocking(alert_calls.try_alert_rules)

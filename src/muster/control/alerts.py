@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from muster.core.errors import SpecError
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.monitor.alerts.evaluate import Outcome, Pending, evaluate, exists_in, read_signals
-from muster.monitor.alerts.figures import Figures
+from muster.monitor.alerts.figures import Figures, RunFigures
 from muster.monitor.alerts.recent import Recent
 from muster.monitor.alerts.rule import RuleSet
 from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
@@ -68,7 +69,7 @@ class Alerts:
         self._tracks: Mapping[str, Track] = {}
         self._pending: Sequence[Pending] = ()
         self._saves: dict[tuple[str, int], float] = {}  # attempts that are to save → since when
-        self._lock = threading.Lock()
+        self._lock, self._figures_lock = threading.Lock(), threading.Lock()
         self._rules: tuple[str, RuleSet] | None = None
         self._thread = Background("alerts", self.look, may_act, lambda took: max(EVERY, 10 * took))
 
@@ -134,6 +135,12 @@ class Alerts:
         """Conditions that hold since too short a time, as of the last look."""
         return self._pending
 
+    def figures(self, job_id: str, number: int) -> RunFigures | None:
+        """What is known of a running program, for readers: it changes with every look."""
+        with self._figures_lock:
+            found = self._figures.of(job_id, number)
+            return deepcopy(found) if found is not None else None
+
     def rules(self, state: State) -> RuleSet:
         """The rules in force. A file that this version can't read counts as none, and is logged."""
         text = ALERT_RULES.all(state).get("rules", AlertRules()).text
@@ -146,12 +153,14 @@ class Alerts:
         return self._rules[1]
 
     def _gather(self, now: float) -> None:
-        for points in self._subscription.take().points:
-            columns = (points.column.steps, points.column.times, points.column.values)
-            self._figures.take(points.run, points.attempt, points.rank, points.name, columns, now)
-        while self._phases:
-            job_id, number, rank, doc = self._phases.popleft()
-            self._figures.take_phases(job_id, number, [(rank, doc)])
+        points = self._subscription.take().points
+        with self._figures_lock:
+            for one in points:
+                columns = (one.column.steps, one.column.times, one.column.values)
+                self._figures.take(one.run, one.attempt, one.rank, one.name, columns, now)
+            while self._phases:
+                job_id, number, rank, doc = self._phases.popleft()
+                self._figures.take_phases(job_id, number, [(rank, doc)])
         with self._lock:
             events, self._events = self._events, deque(maxlen=HELD)
         for event in events:

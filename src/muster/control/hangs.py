@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from muster.control.attempt_watch import Docs, Key, active_attempts, attempt_event
@@ -18,7 +18,7 @@ from muster.core.job import Attempt, Job
 from muster.core.job_events import JobStopping
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.monitor.activity import ROWS, GangActivity, StepTimes
+from muster.monitor.activity import ROWS, GangActivity, RankActivity, StepTimes
 from muster.monitor.hang import FACTOR, WARM_UP, Verdict, goes_on, judge, seconds
 from muster.monitor.straggler import WAITING
 from muster.store.base import StreamWrite
@@ -66,6 +66,12 @@ class Hangs:
             for rank in steps.keys() | phases.keys():
                 watched.gang.report(batch.worker, rank, steps.get(rank, ()), phases.get(rank, ()), now)
             watched.gang.hear(batch.worker, batch.clock, batch.pulses, known, now)
+
+    def activity(self, job_id: str, number: int) -> dict[int, RankActivity]:
+        """What is known of the ranks of an attempt now."""
+        with self._lock:
+            watched = self._watched.get((job_id, number))
+            return {rank: replace(one) for rank, one in watched.gang.ranks.items()} if watched is not None else {}
 
     def command(self, job_id: str, number: int, worker: int) -> Command | None:
         """The request for stacks, once for each worker of a gang that hangs."""

@@ -95,6 +95,7 @@ class Leader:
         # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
         hangs, stragglers = Hangs(lambda run: store.run(run).get("progress")), Stragglers()
+        self.hangs = hangs
         self.controller = Controller(
             self.commit, self.engine, self.clock, keyring.attempt_token, may_act, partial(reported_step, store), hangs,
             stragglers, self.counters,

@@ -18,6 +18,7 @@ from muster.core.attempt_events import (
     AttemptSteady,
     AttemptStraggler,
 )
+from muster.core.entities.alert import AlertActed, AlertFired
 from muster.core.entities.node_record import NodeCharged
 from muster.core.event import SYSTEM, Event
 from muster.core.job_events import (
@@ -163,6 +164,14 @@ class EventRows:
     def damaged(self, event: Event, data: RunDamaged) -> None:
         self._note(event, "alert", f"{data.message[:1].upper()}{data.message[1:]}.", data.to_doc())
 
+    def alert(self, event: Event, data: AlertFired) -> None:
+        if event.job and data.severity != "info":
+            self._note(event, "alert", f"Alert {data.rule}: {data.text}.", data.to_doc())
+
+    def acted(self, event: Event, data: AlertActed) -> None:
+        if event.job and data.done:
+            self._note(event, "alert", f"The alert rule {data.rule} acts: {data.text}.", data.to_doc())
+
     def purged(self, event: Event, data: Payload) -> None:
         self._purged.append({"name": PURGED + event.job, "value": event.seq})
 
@@ -277,6 +286,8 @@ _HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] =
     JobFailed: EventRows.ended,
     JobStopped: EventRows.ended,
     RunDamaged: EventRows.damaged,
+    AlertFired: EventRows.alert,
+    AlertActed: EventRows.acted,
     RunPurged: EventRows.purged,
 }
 HANDLED: Final = frozenset(_HANDLERS)

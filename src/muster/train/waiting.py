@@ -32,7 +32,7 @@ class WaitProbe:
     device: torch.device
     talk: dist.ProcessGroup | None  # None: nothing is measured
     _on: bool = False
-    _began: float = 0.0
+    _began: float = field(default_factory=time.perf_counter)
     _waited: float = 0.0
     _met: float = 0.0  # seconds that the meetings took by themselves
     _barrier: float = 0.0  # seconds of one at which all ranks are already

@@ -61,7 +61,8 @@ class _SlurmCheck:
     def __init__(self, slurm: SlurmState, tags: set[str], machine: MachineRow, asked: int, devices: int) -> None:
         self._slurm, self._tags, self._tag = slurm, tags, os.urandom(6).hex()
         self._output = _output(slurm, self._tag)
-        self._over, self._over_at = False, 0.0  # monotonic: since when Slurm says so
+        self._over = False
+        self._over_at: float | None = None  # monotonic: since when Slurm says so
         wanted = _submission(slurm, machine, self._tag, asked, devices)
         tags.add(self._tag)
         try:
@@ -81,7 +82,8 @@ class _SlurmCheck:
             return Progress("waiting", f"Slurm: {row.reason}" if row is not None else "")
         if row.state not in OVER:
             return Progress("running")
-        self._over_at = self._over_at or time.monotonic()
+        if self._over_at is None:
+            self._over_at = time.monotonic()
         if time.monotonic() - self._over_at < LATE:
             return Progress("running")
         return Progress("ended", f"Slurm says {row.state}. {text}")

@@ -33,12 +33,12 @@ class MeterRequests:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
+        counted: Requests = scope["app"].state.service.requests  # now: MLflow's own server puts itself there
 
         async def metered(message: Message) -> None:
             if message["type"] == "http.response.start":
                 route = _route(scope)
                 method = scope["method"] if scope["method"] in _METHODS else OTHER
-                counted: Requests = scope["app"].state.service.requests
                 counted.answers.add((route, method, f"{message['status'] // 100}xx"))
                 counted.times.observe((route,), time.perf_counter() - began)
             await send(message)
