@@ -26,7 +26,7 @@ from streams import (
 LONG = 20_000.0  # seconds: ten times what all the work of a case takes one after the other
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_never_too_much_never_half_a_gang_and_the_same_from_nothing(case: Case):
     """The key test of what is kept between rounds: at every step of every history a new board says the same."""

@@ -71,7 +71,7 @@ def test_the_api_from_its_schema(label: str, fuzzed: LiveServer, session: reques
         create_test,
     )
 
-    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
     def send(case: schemathesis.Case) -> None:
         if case.path == "/v1/nodes/{name}/health":
             case.path_parameters["name"] = "other"
@@ -94,7 +94,7 @@ QUERIES = st.dictionaries(
     leaf=st.sampled_from(["", "/why", "/logs", "/metrics", "/metrics/x", "/summary", "/spec"]),
     query=QUERIES,
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_strange_references_and_queries(fuzzed: LiveServer, name: str, leaf: str, query: dict[str, str]) -> None:
     with fuzzed.http() as http:
         for path in (f"/v1/jobs/{name}{leaf}", "/v1/jobs", "/v1/events"):
@@ -105,7 +105,7 @@ def test_strange_references_and_queries(fuzzed: LiveServer, name: str, leaf: str
 
 
 @given(body=st.binary(max_size=400))
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_garbage_from_a_launcher_with_a_good_token(fuzzed: LiveServer, body: bytes) -> None:
     token = load_keyring(fuzzed.home / "key").attempt_token("seed-1", 1)
     with fuzzed.http(token) as http:

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from live import LiveServer
+from live import LiveServer, live_server
 from muster.client import Client
 from muster.track.exporters.base import Facts, Medium, Series
 from muster.track.mlflow.exporting import MlrunsExporter, export_server
@@ -108,30 +108,31 @@ def test_a_database(muster: LiveServer, tmp_path: Path) -> None:
     assert model["aliases"] == {"champion": 1}
 
 
-def test_a_server(muster: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Muster itself speaks as MLflow's server does; its runs go into another project of it."""
-    with muster.http() as http:
-        number = http.post(f"{API}experiments/create", json={"name": "to-copy"}).json()["experiment_id"]
-        run = http.post(f"{API}runs/create", json={"experiment_id": number, "run_name": "one"}).json()["run"]["info"][
-            "run_id"
-        ]
-        body = {"run_id": run, "metrics": [{"key": "m", "value": 1.5, "timestamp": 7, "step": s} for s in range(3)]}
-        http.post(f"{API}runs/log-batch", json=body)
-        http.put(f"/mlflow/api/2.0/mlflow-artifacts/artifacts/{number}/{run}/artifacts/f", content=b"content")
-        muster.post("/v1/projects", {"name": "copies"})
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", muster.token)
-    with Client(home=muster.home) as client:
-        told = import_all(client, f"{muster.url}/mlflow", project="copies")
-    assert told["runs"] >= 1
-    copied = get(muster, "experiments/get-by-name", experiment_name="copies/to-copy")["experiment"]["experiment_id"]
-    with muster.http() as http:
-        runs = http.post(f"{API}runs/search", json={"experiment_ids": [copied]}).json()["runs"]
-    assert [one["info"]["run_name"] for one in runs] == ["one"]
-    copy = runs[0]["info"]["run_id"]
-    assert copy != run
-    assert len(get(muster, "metrics/get-history", run_id=copy, metric_key="m")["metrics"]) == 3
-    with Client(home=muster.home) as client:
-        assert client.read_artifact(copy, "f") == b"content"
+    with live_server(tmp_path / "home") as muster:
+        with muster.http() as http:
+            number = http.post(f"{API}experiments/create", json={"name": "to-copy"}).json()["experiment_id"]
+            run = http.post(f"{API}runs/create", json={"experiment_id": number, "run_name": "one"}).json()["run"][
+                "info"
+            ]["run_id"]
+            body = {"run_id": run, "metrics": [{"key": "m", "value": 1.5, "timestamp": 7, "step": s} for s in range(3)]}
+            http.post(f"{API}runs/log-batch", json=body)
+            http.put(f"/mlflow/api/2.0/mlflow-artifacts/artifacts/{number}/{run}/artifacts/f", content=b"content")
+            muster.post("/v1/projects", {"name": "copies"})
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", muster.token)
+        with Client(home=muster.home) as client:
+            told = import_all(client, f"{muster.url}/mlflow", project="copies")
+        assert told["runs"] >= 1
+        copied = get(muster, "experiments/get-by-name", experiment_name="copies/to-copy")["experiment"]["experiment_id"]
+        with muster.http() as http:
+            runs = http.post(f"{API}runs/search", json={"experiment_ids": [copied]}).json()["runs"]
+        assert [one["info"]["run_name"] for one in runs] == ["one"]
+        copy = runs[0]["info"]["run_id"]
+        assert copy != run
+        assert len(get(muster, "metrics/get-history", run_id=copy, metric_key="m")["metrics"]) == 3
+        with Client(home=muster.home) as client:
+            assert client.read_artifact(copy, "f") == b"content"
 
 
 class Given:

@@ -221,7 +221,7 @@ def test_a_killed_script_whose_sidecar_was_killed_too_is_shipped_by_sync(machine
     with machine.start(BEGIN + "sys.stdin.read()") as script:
         assert script.stdout is not None
         run = script.stdout.readline().strip()
-        assert [each["result"] for each in machine.sync()] == ["busy"]
+        until(lambda: [each["result"] for each in machine.sync()] == ["busy"], "its sidecar to be at work")
         leave_nothing_running(machine.home)
         assert [each["result"] for each in machine.sync()] == ["running"]
         script.kill()
