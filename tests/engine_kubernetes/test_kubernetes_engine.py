@@ -214,7 +214,7 @@ def test_a_gang_of_which_one_pod_is_told_to_leave_saves_together_and_goes_on(
     assert "goes on after step 7" in server.output(job, attempt=2)
     (requeued,) = server.get("/v1/events", job=job, kind="job.requeued")["events"]
     told = (requeued["data"]["reason"]["code"], requeued["data"]["charge"])
-    # The pod may be gone before its launcher was heard: then its node counts as lost, and the gang goes on all the same.
+    # The pod may be gone before its launcher was heard: then its node counts as lost, and the gang goes on as well.
     assert told in ((code, "preempted"), ("node_lost", "node"))
     assert told[0] == "node_lost" or "it saved step 7 before it left" in requeued["data"]["reason"]["message"]
     node = pod["spec"]["nodeName"]
