@@ -13,7 +13,7 @@ demo: .venv/.core
 
 # More for pytest: `make test ARGS="tests/sched -x"`.
 test: .venv/.dev .venv/.azurite components
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
 QUICK := client control core data engines foreign_sbatch machine managed monitor render runtime sched track_query track_record track_transfer
