@@ -14,11 +14,13 @@ from rig import KILLED, OK, Rig
 from metric_kit import PointIntake
 from muster.control.ingest import Ingest
 from muster.control.shipping import LATE
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.errors import Invalid, NotFound, Unavailable
+from muster.core.event import Event
 from muster.store.registry import open_store
 from muster.track.metrics import Metrics
 from muster.track.record_db import RecordDb
-from muster.wire import Batch, Piece, doc_record, row_struct, shape_record
+from muster.wire import Batch, Piece, WorkerExit, doc_record, row_struct, shape_record
 
 LIMIT = 1 << 20
 
@@ -329,3 +331,20 @@ def test_times_that_make_no_sense_are_refused_or_not_believed(rig: Rig, times: o
     except ValueError:
         return
     assert [chunk.time for chunk in rig.store.logs(job, 1, None, 0, 9)] == [rig.clock.now()]
+
+
+@pytest.mark.parametrize(("spot", "code"), [(True, "spot_notice"), (False, "node_lost")])
+def test_a_node_of_a_spot_pool_that_the_cluster_takes_is_taken_away_and_not_lost(
+    rig: Rig, spot: bool, code: str
+) -> None:
+    """Also when the worker has ended before the server was told that it leaves."""
+    job, _ = started(rig)
+    attempt = rig.store.state().jobs[job].attempt
+    assert attempt is not None
+    rig.store.append([Event(RulesSet({"pools": {attempt.pool: {"spot": spot}}}, ""), rig.clock.now())])
+    ingest = Ingest(rig.store, rig.commit, rig.clock, LIMIT, cause=lambda *_: ("node_lost", "the machine goes"))
+    ingest.accept(job, 1, batch(ended=WorkerExit("failed", "node_lost", "told to leave", rig.clock.now())))
+    end = rig.store.state().jobs[job].attempt
+    assert end is not None
+    assert end.workers[0].exit is not None
+    assert (end.workers[0].exit["reason"], end.workers[0].exit["detail"]) == (code, "the machine goes")

@@ -22,7 +22,7 @@ from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.node_health import clock_events, evicted, fault_events, leaves, link_events
+from muster.control.node_health import clock_events, evicted, fault_events, is_spot, leaves, link_events
 from muster.control.node_samples import NodeSamples
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.reconcile import GANG_GRACE
@@ -244,7 +244,13 @@ class Ingest:
         except Exception:  # the worker's own report is more important than the engine's explanation
             _log.exception("the engine can't say why worker %s of %s/%s left", batch.worker, job_id, number)
             return batch
-        return replace(batch, exit=replace(batch.exit, reason=found[0], detail=found[1])) if found else batch
+        if not found:
+            return batch
+        code, state = found[0], self._store.state()
+        job = state.jobs.get(job_id)
+        if code == "node_lost" and job is not None and job.attempt is not None and is_spot(state, job.attempt.pool):
+            code = "spot_notice"  # as `evicted` has it, which came too late
+        return replace(batch, exit=replace(batch.exit, reason=code, detail=found[1]))
 
     def _eviction(self, job_id: str, number: int, batch: Batch) -> tuple[str, str] | None:
         """Why the cluster takes a running worker's place away; None if it does not, or does not say."""
