@@ -12,8 +12,8 @@ demo: .venv/.core
 	$(BIN)/muster demo --drill
 
 # More for pytest: `make test ARGS="tests/sched -x"`.
-test: .venv/.dev .venv/.azurite components
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+test: .venv/.dev .venv/.azurite .venv/.hyperopt components
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
 QUICK := client control core data engines foreign_sbatch machine managed monitor render runtime sched track_query track_record track_transfer
@@ -73,6 +73,11 @@ DEV := --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,f
 .venv/.azurite: .venv/.dev
 	NODE_OPTIONS=--use-system-ca $(BIN)/npm install --silent --no-audit --no-fund --omit=dev --omit=optional --ignore-scripts --prefix .venv/azurite azurite@3.33.0 \
 		&& touch $@ || echo "Azurite could not be installed: tests that need it are left out" >&2
+
+# HyperOpt for tests, in a folder of its own: 0.2.7, its last release, imports `pkg_resources`, which setuptools had until 81.
+.venv/.hyperopt: .venv/.dev
+	$(BIN)/uv pip install --system-certs --no-cache --quiet --no-deps --target .venv/hyperopt hyperopt==0.2.7 setuptools==80.9.0 future==1.0.0 py4j==0.10.9.9 \
+		&& touch $@ || echo "HyperOpt could not be installed: tests that need it are left out" >&2
 
 # What builds the documentation.
 .venv/.site: .venv/.core

@@ -17,23 +17,23 @@ WAIT = 300.0  # seconds for its start
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[httpx.Client]:
+def serving(home: Path, *options: str) -> Iterator[httpx.Client]:
     """Starts a server and stops it at the end; what it was asked to run must be over by then."""
     home.mkdir()
     env = {**os.environ, "MUSTER_HOME": str(home)}
     for name in ("MUSTER_URL", "MUSTER_TOKEN"):
         env.pop(name, None)
-    command = [sys.executable, "-m", "muster", "up", "--port", "0"]
+    command = [sys.executable, "-m", "muster", "up", "--port", "0", *options]
     server = subprocess.Popen(command, env=env, cwd=home, stdout=subprocess.DEVNULL)
     try:
-        with closing(_client(home)) as http:
+        with closing(client_of(home)) as http:
             yield http
     finally:
         server.terminate()
         server.wait(60)
 
 
-def _client(home: Path) -> httpx.Client:
+def client_of(home: Path) -> httpx.Client:
     until = time.monotonic() + WAIT
     while time.monotonic() < until:
         try:

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 from _machine import write
 from muster.control.goodput import GoodputLedger
 from muster.control.report import KeptValues, ReportReader
-from muster.monitor.report.period import months
+from muster.core.period import months
 from muster.monitor.rollup import DAY, held, to_text
 from muster.server.leader import GC_THRESHOLD
 from muster.store import record_tables as records
@@ -57,7 +57,7 @@ def main() -> None:
         ledger = GoodputLedger(store, cast(Tracking, SimpleNamespace(db=db)), lambda: NOW)
 
         def ask(kept: KeptValues, projects: list[str] | None = None) -> Any:
-            reader = ReportReader(store, db, ledger, lambda want: [], NOW - SPAN, kept)
+            reader = ReportReader(store, db, ledger, lambda want: [], NOW - SPAN, kept, lambda now, projects: [])
             return reader.report(periods, projects, NOW, "UTC")
 
         kept = KeptValues()

@@ -132,6 +132,10 @@ pools:
 
 projects:
   language: {max_accelerators: 64}
+
+guards:
+- {check: large_files, action: refuse, limit: 1GB, projects: [language]}
+- {check: secrets, action: refuse}
 """
 
 POLICY_INTRODUCTION = """\

@@ -112,6 +112,27 @@ class ClusterContract:
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         assert server.output(job) == f"{first}\n"
 
+    def test_a_gang_starts_from_another_runs_checkpoint_and_then_from_its_own(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        first = submit(rig, server, folder, SAVES_STEPS, name="source")
+        assert server.wait(first)["phase"] == "succeeded", server.output(first)
+        spec = {"num_nodes": 2, "nproc": 1, "resources": WHOLE, "retry": {"backoff": 0}}
+        job = submit(rig, server, folder, STARTS, name="starter", start_from=f"{first}@2", **spec)
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        told = [server.output(job, attempt=attempt, rank=rank) for attempt in (1, 2) for rank in (0, 1)]
+        wanted = ["step-000000002 two"] * 2 + ["step-000000009 nine"] * 2
+        assert all(f"goes on from {words}\n" in text for words, text in zip(wanted, told, strict=True)), told
+        assert server.job(job)["start_from"] == {"run": first, "step": 2, "taken": 2}
+        attempts = server.get(f"/v1/runs/{job}/attempts")["attempts"]
+        assert [one["from_step"] for one in attempts] == [2, 9]
+
+        gone = submit(rig, server, folder, STARTS, name="gone", start_from=f"{first}@1")
+        ended = server.wait(gone)
+        assert (ended["phase"], ended["reason"]["code"]) == ("stopped", "start_missing"), ended["reason"]
+        assert f"{first} has no checkpoint of step 1 " in ended["reason"]["message"]
+        assert "goes on from" not in server.output(gone)
+
     def test_every_task_of_an_array_has_its_index(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         shown = 'echo "$MUSTER_ARRAY_INDEX $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT"'
         array = server.submit(shown, workdir=str(folder), pool=rig.pool, name="tasks", array="3-5%2")["id"]
@@ -248,12 +269,12 @@ class ClusterContract:
 
     def test_many_short_jobs_at_once_run_once_each(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         spec = {"workdir": str(folder), "pool": rig.pool, "resources": {"cpus": 0.1}}
-        specs = [{"spec": {"name": f"short-{i}", "run": f"echo x >> ran-{i}", **spec}} for i in range(50)]
+        specs = [{"spec": {"name": f"short-{i}", "run": f"echo x >> ran-{i}", **spec}} for i in range(30)]
         made = server.post("/v1/jobs/batch", {"jobs": specs})
         jobs = [one["id"] for one in made["jobs"]]
         for job in jobs:
             assert server.wait(job)["phase"] == "succeeded", server.job(job)
-        assert [(folder / f"ran-{i}").read_text() for i in range(50)] == ["x\n"] * 50
+        assert [(folder / f"ran-{i}").read_text() for i in range(30)] == ["x\n"] * 30
 
     # --- what breaks, mends -------------------------------------------------------------------------------------------
     def test_jobs_go_on_without_the_server_and_are_taken_up_again(
@@ -378,6 +399,26 @@ SAVE = textwrap.dedent("""
     while not runtime.should_stop():
         time.sleep(0.05)
     pathlib.Path("saved-" + rank).touch()
+""")
+SAVES_STEPS = textwrap.dedent("""
+    from muster import runtime
+    for step, text in enumerate(["zero", "one", "two", "three", "four"]):
+        with runtime.checkpoint(step) as folder:
+            (folder / "state").write_text(text)
+""")
+# The second rank is up before the first one saves and kills itself.
+STARTS = textwrap.dedent("""
+    import os, pathlib, signal, time
+    from muster import runtime
+    found, attempt = runtime.last_checkpoint(), os.environ["MUSTER_ATTEMPT"]
+    print("goes on from", found.name, (found / "state").read_text())
+    pathlib.Path("starter-" + attempt + "-" + os.environ["RANK"]).touch()
+    while attempt == "1":
+        if os.environ["RANK"] == "0" and pathlib.Path("starter-1-1").exists():
+            with runtime.checkpoint(9) as folder:
+                (folder / "state").write_text("nine")
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05)
 """)
 LOSES_FOLDER = textwrap.dedent("""
     import os, pathlib, shutil, sys

@@ -33,7 +33,7 @@ install()  # new databases
 
 # Tests assert no times: an example may take as long as a busy machine needs. In CI the examples are the same in each
 # run, elsewhere they differ; `EXAMPLES=500 make test` tries more.
-settings.register_profile("muster", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "30")))
+settings.register_profile("muster", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "20")))
 settings.load_profile("muster")
 
 
@@ -53,6 +53,7 @@ LONG = (
     "train/test_train_examples.py",
     "engine_kubernetes/test_kubernetes_engine.py",
     "templates/test_templates.py",
+    "templates/test_projects.py",
     "engine_kubernetes/test_kubernetes_faults.py",
     "docs/test_pages_run.py",
     "server/test_fuzz.py",

@@ -72,6 +72,12 @@ class _Handler(BaseHTTPRequestHandler):
         if place is None:
             return
         bucket, name, _ = place
+        if source := self.headers.get("x-goog-copy-source"):
+            home, _, other = unquote(source).removeprefix("/").partition("/")
+            found = self.cloud.buckets.get(home, {}).get(other)
+            if found is None:
+                return self._refuse(404, "NoSuchKey", "The specified key does not exist.")
+            data = found.data
         with self.cloud.lock:
             old, wanted = bucket.get(name), self.headers.get("x-goog-if-generation-match")
             if wanted is not None and int(wanted) != (old.generation if old else 0):

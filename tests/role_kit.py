@@ -19,8 +19,8 @@ PROJECT, OTHER = "alpha", "beta"
 CONTENT = b"weights of a small model"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 # Who asks: the role in the project. `outsider` is a member of another project, `auditor` a superuser whose token allows
-# a viewer's part alone, `attempt` an attempt's token.
-PEOPLE = ("nobody", "outsider", "viewer", "auditor", "member", "admin", "superuser", "attempt")
+# a viewer's part alone, `finance` has a token for costs, `attempt` an attempt's token.
+PEOPLE = ("nobody", "outsider", "viewer", "auditor", "finance", "member", "admin", "superuser", "attempt")
 
 
 @dataclass
@@ -33,6 +33,7 @@ class ServerSetup:
     job: str  # queued; its run has the same id
     run: str  # of a script, with the metric `loss` and the file `a/b.txt`
     token: str  # of the run's attempt
+    open_study: str = ""  # whose trials nobody runs as jobs; one has begun
 
     def post(self, path: str, body: Any) -> Any:
         answer = self.root.post(path, json=body)
@@ -41,6 +42,9 @@ class ServerSetup:
 
     def put(self, path: str, body: Any) -> None:
         assert self.root.put(path, json=body).status_code < 300, path
+
+    def study(self) -> str:
+        return str(self.post("/v1/studies", study_of(f"s-{uuid.uuid4().hex[:10]}"))["id"])
 
     def model(self) -> str:
         name = f"m-{uuid.uuid4().hex[:10]}"
@@ -67,6 +71,7 @@ def make_setup(server: LiveServer) -> ServerSetup:
     for who, allowed in (("superuser", "admin"), ("auditor", "viewer")):
         given = {"user": who, "superuser": True, "role": allowed}
         tokens[who] = root.post("/v1/tokens", json=given).json()["token"]
+    tokens["finance"] = root.post("/v1/tokens", json={"user": "finance", "finance": True}).json()["token"]
     people = {who: server.http(token) for who, token in tokens.items()}
     people["nobody"] = server.http("none")
     del people["nobody"].headers["Authorization"]
@@ -83,6 +88,8 @@ def make_setup(server: LiveServer) -> ServerSetup:
         assert root.put(f"/v1/runs/{run}/artifacts/a/b.txt", content=CONTENT).status_code == 201
     setup.post("/v1/queues", {"name": "of-alpha", "project": PROJECT})
     setup.put(f"/v1/projects/{PROJECT}/secrets/KEY", {"value": "x"})
+    setup.open_study = setup.study()
+    setup.post(f"/v1/studies/{setup.open_study}/ask", {})
     return setup
 
 
@@ -99,7 +106,19 @@ def plain(path: str, **given: Any) -> Make:
 
 
 def _filled(setup: ServerSetup, path: str) -> str:
-    return path.replace("JOB", setup.job).replace("RUN", setup.run).replace("PROJECT", PROJECT).replace("SHA", DIGEST)
+    return (
+        path.replace("JOB", setup.job)
+        .replace("STUDY", setup.open_study)
+        .replace("RUN", setup.run)
+        .replace("PROJECT", PROJECT)
+        .replace("SHA", DIGEST)
+    )
+
+
+def study_of(name: str, project: str = PROJECT) -> dict[str, Any]:
+    """A study whose trials nobody runs as jobs."""
+    text = f"study: {name}\nspace: {{lr: {{float: [0, 1]}}}}\nobjective: {{minimize: loss}}\nsearch: random\n"
+    return {"text": f"{text}budget: {{trials: 1000}}\n", "project": project}
 
 
 def _opening() -> dict[str, Any]:
@@ -157,6 +176,29 @@ def _alert(setup: ServerSetup, who: str) -> Request:
     return f"/v1/alerts/{until(number, 'the alert')}", {}
 
 
+def _budget(rest: str = "", **body: Any) -> Make:
+    def make(setup: ServerSetup, who: str) -> Request:
+        setup.put("/v1/cost/budgets/of-alpha", {"amount": "5", "project": PROJECT})
+        return f"/v1/cost/budgets/of-alpha{rest}", {"json": body} if body else {}
+
+    return make
+
+
+def _journal(rest: str, **given: Any) -> Make:
+    """Of a journal of Optuna's with one log."""
+
+    def make(setup: ServerSetup, who: str) -> Request:
+        name = f"j-{uuid.uuid4().hex[:10]}"
+        setup.post(f"/v1/projects/{PROJECT}/optuna/{name}/logs", _append())
+        return f"/v1/projects/{PROJECT}/optuna/{name}{rest}", given
+
+    return make
+
+
+def _append() -> dict[str, Any]:
+    return {"key": uuid.uuid4().hex, "logs": ["{}"]}
+
+
 def _silence(setup: ServerSetup, who: str) -> Request:
     made = setup.post("/v1/silences", {"why": "x", "seconds": 60, "project": PROJECT})
     return f"/v1/silences/{made['id']}", {}
@@ -166,15 +208,81 @@ def _of_model(rest: str = "", **body: Any) -> Make:
     return lambda setup, who: (f"/v1/models/{setup.model()}{rest}", {"json": body} if body else {})
 
 
+def _signed(rest: str) -> Make:
+    """Of a run with a model whose statement is made."""
+
+    def make(setup: ServerSetup, who: str) -> Request:
+        path, put = f"/v1/runs/{setup.run}", {"kind": "model"}
+        assert setup.root.put(f"{path}/artifacts/m/x.pt", content=CONTENT, params=put).status_code == 201
+        until(lambda: setup.root.get(f"{path}/statements/m").status_code == 200, "the statement")
+        name = setup.model()
+        setup.post(f"/v1/models/{name}/versions", {"source": f"artifact:{setup.run}/m"})
+        signed = f"/v1/models/{name}/versions/2/statement"
+        until(lambda: setup.root.get(signed).status_code == 200, "the model's statement")
+        return signed if not rest else f"{path}{rest}", {}
+
+    return make
+
+
+def _stage(setup: ServerSetup) -> None:
+    """A stage that nobody reaches and anybody may ask for."""
+    setup.put("/v1/rules", {"text": "promotion: {large: {reviewer: member}}"})
+
+
+def _promotion(setup: ServerSetup, who: str) -> Request:
+    _stage(setup)
+    return f"/v1/runs/{setup.job}/promotion", {"params": {"to": "large"}}
+
+
+def _promote(**body: Any) -> Make:
+    def make(setup: ServerSetup, who: str) -> Request:
+        _stage(setup)
+        return f"/v1/runs/{setup.job}/promotion", {"json": {"to": "large", **body}}
+
+    return make
+
+
+def _approval(setup: ServerSetup, who: str) -> Request:
+    """Of somebody else's run."""
+    _stage(setup)
+    author = setup.people["member" if who in ("admin", "superuser") else "admin"]
+    job = author.post("/v1/jobs", json={"spec": _spec(setup)}).json()["id"]
+    return f"/v1/runs/{job}/promotion/approve", {"json": {"to": "large", "why": "x"}}
+
+
+def _rolled_back(setup: ServerSetup, who: str) -> Request:
+    name = setup.model()
+    for stage in ("staging", "none"):
+        setup.post(f"/v1/models/{name}/versions/1/stage", {"stage": stage})
+    return f"/v1/models/{name}/rollback", {"json": {"stage": "staging", "why": "x"}}
+
+
 def _spec(setup: ServerSetup) -> dict[str, Any]:
     return {"name": "own", "run": "true", "project": PROJECT, "workdir": str(setup.server.home)}
 
 
+def _waived(setup: ServerSetup, who: str) -> Request:
+    body = {"spec": _spec(setup), "code": DIGEST, "rungs": ["unit"], "why": "x"}
+    made = setup.post("/v1/preflight/waivers", body)
+    return f"/v1/preflight/certificates/{made['certificates'][0]['id']}/revoke", {"json": {"why": "x"}}
+
+
 # Routes whose path or body needs more than `{ref}` and the like replaced.
 REQUESTS: dict[str, Make] = {
+    "POST /v1/preflight/plan": lambda w, who: ("/v1/preflight/plan", {"json": {"spec": _spec(w)}}),
+    "POST /v1/preflight/certificates": lambda w, who: (
+        "/v1/preflight/certificates",
+        {"json": {"spec": _spec(w), "code": DIGEST, "rung": "unit", "jobs": [w.job]}},
+    ),
+    "POST /v1/preflight/waivers": lambda w, who: (
+        "/v1/preflight/waivers",
+        {"json": {"spec": _spec(w), "code": DIGEST, "rungs": ["unit"], "why": "x"}},
+    ),
+    "POST /v1/preflight/certificates/{certificate}/revoke": _waived,
     "POST /v1/jobs": lambda w, who: ("/v1/jobs", {"json": {"spec": _spec(w)}}),
     "POST /v1/jobs/batch": lambda w, who: ("/v1/jobs/batch", {"json": {"jobs": [{"spec": _spec(w)}]}}),
     "POST /v1/jobs/{ref}/stop": sent("/v1/jobs/JOB/stop"),
+    "POST /v1/jobs/{ref}/priority": sent("/v1/jobs/JOB/priority", priority=20),
     "POST /v1/jobs/{ref}/exec": sent("/v1/jobs/JOB/exec", command=["true"]),
     "GET /v1/jobs/{ref}/stacks/{ident}": plain("/v1/jobs/JOB/stacks/last"),
     "GET /v1/runs/{ref}/metrics/{name}": plain("/v1/runs/RUN/metrics/loss"),
@@ -183,7 +291,14 @@ REQUESTS: dict[str, Make] = {
     "POST /v1/nodes/{name}/health": sent("/v1/nodes/local-0/health", health="quarantined"),
     "POST /v1/nodes/{name}/check": sent("/v1/nodes/local-0/check"),
     "GET /v1/nodes/{name}/history": plain("/v1/nodes/local-0/history"),
+    "PUT /v1/cost/budgets/{name}": sent("/v1/cost/budgets/of-alpha", amount="5", project=PROJECT),
+    "DELETE /v1/cost/budgets/{name}": _budget(),
+    "POST /v1/cost/budgets/{name}/grants": _budget("/grants", amount="5", reason="x"),
+    "GET /v1/cost/explain": plain("/v1/cost/explain", params={"pool": "local"}),
     "PUT /v1/rules": sent("/v1/rules", text="", dry_run=True),
+    "POST /v1/environments/check": sent("/v1/environments/check", packages={}),
+    "POST /v1/rules/replay": sent("/v1/rules/replay", text="{}", since=0),
+    "PUT /v1/cost/prices": sent("/v1/cost/prices", text="pools: {}", dry_run=True),
     "PUT /v1/alerts/rules": sent("/v1/alerts/rules", text="", dry_run=True),
     "GET /v1/alerts/{number}": _alert,
     "POST /v1/alerts/test": sent("/v1/alerts/test", since=60),
@@ -196,6 +311,18 @@ REQUESTS: dict[str, Make] = {
     "DELETE /v1/projects/{project}/secrets/{name}": _secret,
     "POST /v1/tokens": sent("/v1/tokens", role="viewer"),
     "DELETE /v1/tokens/{token}": _own_token,
+    "POST /v1/studies": lambda w, who: ("/v1/studies", {"json": study_of("own-study")}),
+    **{
+        f"GET /v1/studies/{{ref}}{rest}": plain(f"/v1/studies/STUDY{rest}")
+        for rest in ("", "/report", "/trials", "/file")
+    },
+    "POST /v1/studies/{ref}/stop": lambda w, who: (f"/v1/studies/{w.study()}/stop", {}),
+    "POST /v1/studies/{ref}/resume": plain("/v1/studies/STUDY/resume"),
+    "POST /v1/studies/{ref}/change": sent("/v1/studies/STUDY/change", limits={"trials": 7}, dry_run=True),
+    "POST /v1/studies/{ref}/enqueue": sent("/v1/studies/STUDY/enqueue", points=[{"lr": 0.5}]),
+    "POST /v1/studies/{ref}/ask": sent("/v1/studies/STUDY/ask"),
+    "POST /v1/studies/{ref}/report": sent("/v1/studies/STUDY/report", number=0, points={"loss": [[1, 0.5]]}),
+    "POST /v1/studies/{ref}/tell": sent("/v1/studies/STUDY/tell", number=0, values=[0.5]),
     "POST /v1/runs/search": sent("/v1/runs/search"),
     "PUT /v1/queries/{name}": sent("/v1/queries/mine", query=""),
     "DELETE /v1/queries/{name}": _own_query,
@@ -215,6 +342,16 @@ REQUESTS: dict[str, Make] = {
     "POST /v1/blobs/missing": sent("/v1/blobs/missing", digests=[DIGEST]),
     "POST /v1/blobs/bundle": plain("/v1/blobs/bundle", content=b""),
     "PUT /v1/blobs/{digest}": plain("/v1/blobs/SHA", content=CONTENT),
+    "GET /v1/projects/{project}/optuna/{name}/logs": _journal("/logs"),
+    "POST /v1/projects/{project}/optuna/{name}/logs": lambda w, who: (
+        f"/v1/projects/{PROJECT}/optuna/studies/logs",
+        {"json": _append()},
+    ),
+    "GET /v1/projects/{project}/optuna/{name}/snapshot": _journal("/snapshot", params={"format": "optuna-5"}),
+    "PUT /v1/projects/{project}/optuna/{name}/snapshot": _journal(
+        "/snapshot", params={"format": "optuna-5", "logs": 1}, content=b"x"
+    ),
+    "DELETE /v1/projects/{project}/optuna/{name}": _journal(""),
     "POST /v1/models": lambda w, who: ("/v1/models", {"json": {"name": f"n-{uuid.uuid4().hex}", "project": PROJECT}}),
     "GET /v1/models/{name}": _of_model(),
     "PATCH /v1/models/{name}": _of_model(description="better"),
@@ -224,6 +361,13 @@ REQUESTS: dict[str, Make] = {
     "PATCH /v1/models/{name}/versions/{version}": _of_model("/versions/1", description="better"),
     "DELETE /v1/models/{name}/versions/{version}": _of_model("/versions/1"),
     "POST /v1/models/{name}/versions/{version}/stage": _of_model("/versions/1/stage", stage="staging"),
+    "GET /v1/runs/{ref}/promotion": _promotion,
+    "POST /v1/runs/{ref}/promotion": _promote(dry_run=True),
+    "POST /v1/runs/{ref}/promotion/approve": _approval,
+    "POST /v1/models/{name}/rollback": _rolled_back,
+    "GET /v1/models/{name}/versions/{version}/statement": _signed(""),
+    "GET /v1/models/{name}/versions/{version}/files": _of_model("/versions/1/files"),
+    "GET /v1/runs/{ref}/statements/{path}": _signed("/statements/m/x.pt"),
     "PUT /v1/models/{name}/aliases/{alias}": _of_model("/aliases/new", version=1),
     "DELETE /v1/models/{name}/aliases/{alias}": _of_model("/aliases/best"),
     "POST /v1/ingest": plain("/v1/ingest", content=Batch(0, "running").encode()),

@@ -5,17 +5,27 @@ from __future__ import annotations
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from muster.api.words import RUNGS
 from muster.core.rules import (
+    CHECKS,
     DAYS,
+    TAKE_APPROVED,
+    TAKE_LIMIT,
+    TAKE_SEVERITY,
     WORK_CLASSES,
+    EfficiencyNeed,
     Escalation,
+    GuardRule,
     Keep,
     Maintenance,
+    MetricNeed,
     PoolRules,
     Preemption,
+    PreflightRule,
     ProjectRules,
     QueueRules,
     Rules,
+    StageRules,
     Target,
     Window,
 )
@@ -117,12 +127,68 @@ project_rules = st.builds(
     ),
     missing=st.sampled_from(["mark", "refuse"]),
     keep=keeps,
+    baseline=st.none() | st.just("gpt-12"),
 )
+metric_needs = st.builds(
+    MetricNeed, name=st.sampled_from(["val_loss", "eval/acc"]), goal=st.sampled_from(["min", "max"]),
+    better_than=st.sampled_from(["gpt-12", "gpt-13"]), seeds=st.integers(1, 100),
+)  # fmt: skip
+efficiency_needs = st.builds(
+    EfficiencyNeed, devices=st.integers(2, 64), at_least=st.floats(0.01, 2),
+    metric=st.none() | st.just("tokens_per_s"),
+)  # fmt: skip
+stages = st.builds(
+    StageRules,
+    devices=limits,
+    certificate=st.none() | st.sampled_from(["unit", "resume", "smoke", "failure", "canary"]),
+    metric=st.none() | metric_needs,
+    cost_at_most=st.none() | st.integers(0, 1000).map(float) | st.floats(0, 1e9),
+    efficiency=st.none() | efficiency_needs,
+    reviewer=st.none() | st.sampled_from(["member", "admin"]),
+)
+
+
+@st.composite
+def guard_rules(draw: st.DrawFn) -> GuardRule:
+    check = draw(st.sampled_from(CHECKS))
+    return GuardRule(
+        check=check,
+        action=draw(st.sampled_from(("off", "warn", "refuse"))),
+        projects=tuple(draw(some_names)),
+        environments=tuple(draw(some_names)),
+        approved=("registry.example/*", *draw(some_names)) if check in TAKE_APPROVED else (),
+        limit=draw(st.none() | st.integers(1, 1 << 60)) if check in TAKE_LIMIT else None,
+        severity=draw(st.none() | st.sampled_from(("low", "medium", "high", "critical")))
+        if check in TAKE_SEVERITY
+        else None,
+    )
+
+
+def unlike(guards: list[GuardRule]) -> tuple[GuardRule, ...]:
+    """At most one of each check, so that none covers another."""
+    return tuple({guard.check: guard for guard in guards}.values())
 
 
 some_queues = st.dictionaries(names, queue_rules(), max_size=3)
 some_targets = st.dictionaries(st.sampled_from(WORK_CLASSES), targets, max_size=3)
 some_pool_rules = st.dictionaries(names, pool_rules, max_size=2)
+
+
+@st.composite
+def preflight_rules(draw: st.DrawFn) -> PreflightRule:
+    return PreflightRule(
+        require=tuple(draw(st.lists(st.sampled_from(RUNGS), min_size=1, max_size=3, unique=True))),
+        action=draw(st.sampled_from(("refuse", "warn"))),
+        cost=draw(st.none() | st.sampled_from(("500 USD", "0.5", "12 EUR"))),
+        devices=draw(st.none() | st.integers(1, 10_000)),
+        projects=tuple(draw(some_names)),
+        environments=tuple(draw(some_names)),
+        pools=tuple(draw(some_names)),
+        valid=draw(st.integers(1, 315_360_000)),
+    )
+
+
+some_guards = st.lists(guard_rules(), max_size=3).map(unlike)
 some_project_rules = st.dictionaries(names, project_rules, max_size=2)
 
 
@@ -149,4 +215,7 @@ def rules(draw: st.DrawFn) -> Rules:
         queues=queues,
         pools=draw(some_pool_rules),
         projects=draw(some_project_rules),
+        preflight=draw(st.lists(preflight_rules(), max_size=1)),
+        guards=draw(some_guards),
+        promotion=draw(st.dictionaries(st.sampled_from(["small", "medium", "large"]), stages, max_size=2)),
     )

@@ -21,7 +21,7 @@ def device(index: int = 0, use: float | None = 0.5, **given: object) -> DeviceSa
 
 
 def node(*devices: DeviceSample, every: float = 10.0, cpu: float | None = 1234.5) -> NodeSample:
-    return NodeSample(every, 64, cpu, 512 << 30, 400 << 30, 1000, 2000, 3000, 4000, devices)
+    return NodeSample(every, 64, cpu, 512 << 30, 400 << 30, 1000, 2000, 3000, 4000, devices, 0.5, 7)
 
 
 def dcgm_page(gpus: int = 1, use: int = 87, free: int = 40_000) -> str:

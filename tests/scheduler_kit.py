@@ -129,7 +129,8 @@ class SchedulerLoop:
 
     def submit(
         self, job: str, seconds: float, user: str = "ada", expect: float | None = None, save: float | None = None,
-        after: dict[str, str] | None = None, index: int | None = None, **spec: Any,
+        after: dict[str, str] | None = None, index: int | None = None, study_left: int = 1, study_ran: float = 0.0,
+        **spec: Any,
     ) -> str:  # fmt: skip
         queue = spec.setdefault("queue", next(iter(self.queues)))
         spec = {"name": "job", "run": "true", "project": self.queues[queue], **spec}
@@ -146,6 +147,7 @@ class SchedulerLoop:
         self.event(
             "job.submitted", job, project_of=parsed.project, number=self._made, name=parsed.name, queue=queue,
             user=user, spec=parsed, key=None, expect=expect, needs=needs or None, index=index,
+            study_left=study_left, study_ran=study_ran,
         )  # fmt: skip
         return job
 
@@ -195,6 +197,10 @@ class SchedulerLoop:
             self.event("job.stopping", job_id, job.attempt.number, reason=why, then="stopped", grace=grace)
             self.tell("stopping", job_id, "user_stop")
             self._leaves(job, grace)
+
+    def set_priority(self, job_id: str, priority: int) -> None:
+        if job_id in self.state.jobs:
+            self.event("job.priority", job_id, priority=priority, reason="")
 
     def checkpoint(self, job_id: str) -> None:
         job = self.state.jobs.get(job_id)

@@ -126,7 +126,7 @@ class History:
             self._end,
             self._end,
         ]
-        moves += [self._entities, self._node, self._stop, self._late]
+        moves += [self._entities, self._node, self._stop, self._late, self._priority]
         events = self._random.choice(moves)(state)
         if not events:
             ended = store.jobs(JobFilter(phases=["failed", "stopped"], limit=5))
@@ -203,6 +203,10 @@ class History:
         if job.phase == "queued" or job.seatless:
             return [self._of(job, "job.stopped", 0, reason=why)]
         return [self._of(job, "job.stopping", 0, reason=why, then="stopped", grace=30.0)]
+
+    def _priority(self, state: State) -> list[Event]:
+        job = self._random.choice(list(state.jobs.values())) if state.jobs else None
+        return [self._of(job, "job.priority", 0, priority=self._random.randrange(101), reason="drill")] if job else []
 
     def _late(self, state: State) -> list[Event]:
         """A report of an attempt that is long over: it changes nothing, but it is in the log."""

@@ -71,6 +71,7 @@ class Case:
             "fail": lambda: loop.fail(job),
             "stop": lambda: loop.stop(job),
             "save": lambda: loop.checkpoint(job),
+            "priority": lambda: loop.set_priority(job, 5 * whom),
             "rules": lambda: loop.set_rules(self.rules),
             "away": lambda: loop.away(pool),
             "back": lambda: loop.away(pool, ""),
@@ -141,6 +142,7 @@ def _case(
             wanted = dice.choice(["succeeded", "succeeded", "ended", "failed"])
             spec["after"] = {dice.randint(1, jobs): wanted for _ in range(dice.randint(1, 2))}
     kinds = ["lose", "join", "drain", "heal", "fail", "stop", "save", "save", "save", "rules", "away", "back", "back"]
+    kinds += ["priority", "priority"]
     trouble = [(dice.time(), dice.choice(kinds), dice.randrange(20)) for _ in range(dice.randrange(10))]
     rules = _rules(dice, pools, queues, order, backfill, plain)
     return Case(rules, queues, pools, nodes, stream, trouble if troubled else [])

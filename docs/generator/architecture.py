@@ -16,12 +16,12 @@ CAPTIONS: Final = {
     "sim": ("past work under other rules,", "by the same controller"),
     "server": ("HTTP API, tokens, roles,", "limits, streams, /v1/ingest"),
     "control": ("one loop: admit, observe, decide, commit, then act; recovery, ingest, the lease",),
-    "sched": ("who starts next, where:", "pure functions"),
+    "sched": ("who starts, where:", "pure functions"),
     "tune": ("what to try next:", "pure functions"),
-    "monitor": ("use, cost, goodput:", "pure functions"),
-    "cost": ("prices and budgets:", "pure functions"),
-    "track": ("the record of runs:", "curves, files, logbook"),
-    "store": ("event log and rows:", "SQLite, PostgreSQL"),
+    "monitor": ("use and goodput:", "pure functions"),
+    "cost": ("prices, budgets:", "pure functions"),
+    "track": ("the record of runs:", "curves, files"),
+    "store": ("events and rows:", "SQLite, Postgres"),
     "core": ("job file, events, state, reasons: apply(state, event) is the only way to change the state",),
     "runtime": ("launcher, reports,", "checkpoints"),
     "train": ("the PyTorch loop",),
@@ -53,7 +53,8 @@ class Box:
 
 def architecture_picture() -> str:
     graph = imports()
-    rows = [row for row in layers() if row != ["drill"]]  # it is the command line's, and drawn as a part of it
+    # These are the command line's, and drawn as a part of it.
+    rows = [row for row in layers() if row not in (["drill"], ["preflight"])]
     boxes = {box.name: box for box in _boxes(rows, graph)}
     shared = rows[6] if len(rows) > 6 else []
     arrows = reduced({name: graph[name] & boxes.keys() for name in boxes})

@@ -28,6 +28,8 @@ PARTS = {  # title → a part of the name of the payload's module
     "Jobs": "job_events",
     "Attempts": "attempt_events",
     "Entities of the state": ".entities.",
+    "Costs": "cost_events",
+    "Budgets": "budget_events",
     "The record": "record_events",
     "The server": "server_events",
 }

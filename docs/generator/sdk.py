@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from generator.markdown import generated
+from muster.client.asked import AskedTrial
 from muster.client.client import Client
 from muster.client.job import Job
 from muster.client.run import Run
+from muster.client.study import Study
 
 ABOUT: Final = """\
 `muster.Client` blocks; `muster.AsyncClient` has the same methods, to be awaited. [From Python](python.md) says how to
 use them. Answers have the shapes of [the HTTP API](rest.md).
 
 """
+_CLASSES: Final = {"J": "Job", "R": "Run", "S": "Study", "A": "AskedTrial"}
+_GENERIC: Final = re.compile(r"\b[JRSA]\b")
 _SECTION: Final = re.compile(r"^    # (.+)$|^    (\w+) = (?:blocking|iterating)\(", re.MULTILINE)
 
 
@@ -24,8 +28,8 @@ def sdk_page() -> str:
     parts = [generated("The Python client", "src/muster/client"), ABOUT]
     for title, name in _SECTION.findall(inspect.getsource(Client)):
         parts.append(f"## {title[0].upper()}{title[1:]}\n\n" if title else _method(name, getattr(Client, name)))
-    for kind in (Job, Run):
-        parts += [f"## A {kind.__name__.lower()}\n\n", f"{_text(kind.__doc__)}\n\n", *_methods(kind)]
+    for title, kind in (("A job", Job), ("A run", Run), ("A study", Study), ("A trial that was asked for", AskedTrial)):
+        parts += [f"## {title}\n\n", f"{_text(kind.__doc__)}\n\n", *_methods(kind)]
     return "".join(parts).rstrip() + "\n"
 
 
@@ -38,7 +42,7 @@ def _methods(kind: type[Any]) -> Iterator[str]:
 def _method(name: str, found: Any) -> str:
     signature = inspect.signature(found)
     kept = [one for one in signature.parameters.values() if one.name not in ("to", "self", "cls")][:]
-    if kept and kept[0].name in ("job", "run") and kept[0].kind is inspect.Parameter.POSITIONAL_ONLY:
+    if kept and kept[0].name in ("job", "run", "study", "trial") and kept[0].kind is inspect.Parameter.POSITIONAL_ONLY:
         kept = kept[1:]
     shown = ", ".join(_parameter(one) for one in _marked(kept))
     return f"### {name}\n\n```text\n{name}({shown}){_result(signature)}\n```\n\n{_text(found.__doc__)}\n\n"
@@ -65,7 +69,7 @@ def _result(signature: inspect.Signature) -> str:
         return ""
     inner = re.fullmatch(r"(?:AsyncIterator|AsyncGenerator)\[(.+?)(?:, None)?\]", result)
     result = f"Iterator[{inner[1]}]" if inner else result
-    return f" -> {({'J': 'Job', 'R': 'Run'} | {}).get(result, result)}"
+    return f" -> {_GENERIC.sub(lambda found: _CLASSES[found[0]], result)}"
 
 
 def _text(doc: str | None) -> str:

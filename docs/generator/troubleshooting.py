@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from generator.markdown import generated
-from muster.core.reasons import REASONS, Category, ReasonKind
+from muster.core.reasons import REASONS, Category, ReasonKind, granter_words
 
 SYMPTOMS: Final = Path(__file__).with_name("symptoms.md")  # written by hand
 
@@ -93,4 +93,6 @@ def troubleshooting_page() -> str:
 def _section(kind: ReasonKind, actor: str) -> str:
     summary = kind.summary[0].upper() + kind.summary[1:]
     advice = kind.hint or ADVICE.get(kind.code, "See `muster why` and `muster logs`.")
-    return f"### {kind.code}\n\n{summary}.\n\n- Who acts: {ACTORS.get(kind.code, actor)}.\n- What to do: {advice}\n"
+    granted = f"- Who can grant an exception: {granter_words(kind.granted_by)}\n" if kind.granted_by else ""
+    acts = f"- Who acts: {ACTORS.get(kind.code, actor)}.\n- What to do: {advice}\n"
+    return f"### {kind.code}\n\n{summary}.\n\n{acts}{granted}"

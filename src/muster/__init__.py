@@ -7,9 +7,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from muster.client import AsyncClient, Client
+    from muster.client.optuna import storage as optuna_storage
     from muster.runtime.tracker import start_run
 
-__all__ = ["AsyncClient", "Client", "__version__", "start_run"]
+__all__ = ["AsyncClient", "Client", "__version__", "optuna_storage", "start_run"]
 __version__ = "0.1.0"
 
 
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from muster.client import AsyncClient  # noqa: PLC0415
 
         return AsyncClient
+    if name == "optuna_storage":
+        from muster.client.optuna import storage  # noqa: PLC0415
+
+        return storage
     if name == "start_run":
         from muster.runtime.tracker import start_run  # noqa: PLC0415
 

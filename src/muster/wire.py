@@ -42,6 +42,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     started      pid, ...
     checkpoint   step, path, bytes; world?, layout?, format?, files?, load? (how to load it, a sentence)
     restore      skipped [{path, what}], path? and step? of the checkpoint that is used instead
+    taken        step, path, bytes, how ("link" or "copy"), why: the run has the checkpoint of another run to start from
     waiting      text: what the program waits for, empty when that is over; note?
     data         name, version?, digest?, uri?, role "input" | "output", rows?, bytes?, about? {}
     media        id, kind, name, step, mime?, and data (inline JSON) or digest and bytes; about? {}
@@ -50,6 +51,8 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
                  rank's previous phase document, the rest being of the phase that it names
     stacks       id, order, world, problem, processes: on a host stream only; see `muster.runtime.stacks`
+    child        id (of a run below this one), and begin, name?, params?, tags?; or step, values {metric: number, or a
+                 text such as "nan"}; or params; or tags; or outcome, detail
     fault        gpu, code (of an Xid, or "ecc"), number (of the entry, in this boot), boot: on a host stream only
 
 `id` makes a repeated delivery harmless.
@@ -90,6 +93,11 @@ SLURM_ARRAY: Final[ArrayNames] = (
     "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
     "SLURM_ARRAY_TASK_MAX",
 )  # fmt: skip
+# A trial of a study: the study's id, the number of the trial, its parameters as JSON, and a file that has the same.
+STUDY: Final = "MUSTER_STUDY"
+TRIAL: Final = "MUSTER_TRIAL"
+PARAMS: Final = "MUSTER_PARAMS"
+PARAMS_FILE: Final = "MUSTER_PARAMS_FILE"
 RANK_DIR: Final = "MUSTER_RANK_DIR"
 CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
@@ -102,7 +110,14 @@ CHECKPOINT_KNOWN: Final = "MUSTER_CHECKPOINT_KNOWN"
 CHECKPOINT_SINCE: Final = "MUSTER_CHECKPOINT_SINCE"
 CHECKPOINT_STEP: Final = "MUSTER_CHECKPOINT_STEP"
 CHECKPOINT_WAIT: Final = "MUSTER_CHECKPOINT_WAIT"
+# The checkpoint of another run that this one starts from: the folder or the URL that has it, and its step if one was
+# named. The folder is the run's own once the launcher has taken it.
+START_FROM: Final = "MUSTER_START_FROM"
+START_STEP: Final = "MUSTER_START_STEP"
 MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's reports: see runtime/mirrors.py
+PREFLIGHT: Final = "MUSTER_PREFLIGHT"  # the rung of preflight that the job is
+PREFLIGHT_STEPS: Final = "MUSTER_PREFLIGHT_STEPS"  # after how many steps it should save and end
+PREFLIGHT_REPORT: Final = "preflight/report.json"  # the artifact with what a program's own checks found
 EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
 PY_SPY: Final = "MUSTER_PY_SPY"  # for launchers: the path of py-spy, or "off"
@@ -141,6 +156,7 @@ DocType = Literal[
     "progress",
     "checkpoint",
     "restore",
+    "taken",
     "waiting",
     "params",
     "note",
@@ -153,7 +169,10 @@ DocType = Literal[
     "phase",
     "stacks",
     "fault",
+    "child",
 ]
+CHILD_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}"  # of a child run, within its parent
+CHILD_DETAIL: Final = 4000  # characters of why it ended
 
 # --- what a rank does: the parts of its start, then the rest ---------------------------------------------------------
 StartName = Literal["import", "rendezvous", "build", "compile", "load"]
@@ -164,10 +183,12 @@ PHASES: Final[tuple[PhaseName, ...]] = (*START_PHASES, "training", "data", "wait
 LEAVE_SPARE: Final = 2.0  # seconds of a notice that ranks don't get, for the launcher's last report
 
 # --- control block ---------------------------------------------------------------------------------------------------
-CONTROL_BYTES: Final = 64
+CONTROL_BYTES: Final = 256
 CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and exit
 CONTROL_SAVE_AT: Final = 1  # u8: counts save requests, modulo 256
 CONTROL_DEADLINE_AT: Final = 8  # f64: wall-clock time by which it should have exited; 0: none
+CONTROL_KEEP_AT: Final = 16  # i64 each: one more than a step whose checkpoint is not to be pruned; 0: none
+CONTROL_KEEP_MAX: Final = 30  # such steps
 
 Stream = Literal["spool", "log", "host"]
 STREAMS: Final[tuple[Stream, ...]] = ("spool", "log", "host")
@@ -193,6 +214,18 @@ class Isolation:
     def from_dict(cls, raw: dict[str, Any]) -> Isolation:
         lists = {name: tuple(raw.get(name, ())) for name in ("hidden", "readable", "writable")}
         return cls(**{**raw, **lists})
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The checkpoint of another run that a run starts from; see `muster.runtime.start_checkpoint`."""
+
+    run: str
+    step: int | None = None  # None: its newest that verifies
+    # Where that run's program saves, a folder or a URL, if that is not beside this run's own folder: then the program
+    # takes it, and not the launcher.
+    store: str = ""
+    share: bool = False  # the two runs may have the same files: they are of one project, and of the same trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +267,7 @@ class Launch:
     warm: bool = False  # a spare process is kept for the next attempt; see `runtime.spare`
     spot_notices: tuple[str, ...] = ()  # where to look whether the machine is taken away; see `runtime.spot_notice`
     links: bool = False  # the gang's links are measured before its ranks start; see `runtime.link_check`
+    start: Start | None = None  # what the run starts from, if it is another run's checkpoint
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -246,6 +280,7 @@ class Launch:
         for name in ("check_nodes", "spot_notices"):
             raw[name] = tuple(raw.get(name, ()))
         raw["isolation"] = Isolation.from_dict(raw["isolation"]) if raw.get("isolation") else None
+        raw["start"] = Start(**raw["start"]) if raw.get("start") else None
         return cls(**raw)
 
 
@@ -386,13 +421,17 @@ class NodeSample(NamedTuple):
     received: Figure
     sent: Figure
     devices: tuple[DeviceSample, ...] = ()
+    disk: Figure = None  # the used part of its fullest file system, 0 to 1
+    errors: Figure = None  # packets that its network lost or dropped since the machine started
 
     @classmethod
     def from_list(cls, raw: list[Any]) -> NodeSample:
         """Raises ValueError or TypeError for anything that no launcher sends. It is called for every node every few
         seconds."""
-        every, *figures, devices = raw
-        if not isinstance(devices, list) or len(devices) > DEVICES_MAX or not _are_figures([float(every), *figures]):
+        every, *rest = raw
+        figures, (devices, *more) = rest[:8], rest[8:]  # launchers of an older release send no more than devices
+        numbers = [float(every), *figures, *more]
+        if not isinstance(devices, list) or len(devices) > DEVICES_MAX or not _are_figures(numbers):
             raise ValueError(f"bad sample {raw!r}"[:200])
         found = []
         for one in devices:
@@ -404,7 +443,7 @@ class NodeSample(NamedTuple):
             if len(texts) > 3 * 96 or not texts.isprintable() or not _are_figures(values):
                 raise ValueError(f"bad device {one!r}"[:200])
             found.append(device)
-        return cls(float(every), *figures, tuple(found))  # type: ignore[call-arg]
+        return cls(float(every), *figures, tuple(found), *more)  # type: ignore[call-arg]
 
 
 def _are_figures(values: list[Any]) -> bool:
@@ -518,6 +557,7 @@ class Reply:
     done: bool = False  # the end is recorded and nothing is missing: the launcher may exit
     execs: tuple[str, ...] = ()  # ids of exec sessions that wait for this worker
     time: float | None = None  # the server's clock, in seconds since 1970; older servers don't send it
+    keep: tuple[int, ...] = ()  # steps of checkpoints that the run must not prune: others have yet to start from them
 
     def to_json(self) -> str:
         acked = [[rank, stream, offset] for (rank, stream), offset in self.acked.items()]
@@ -528,6 +568,7 @@ class Reply:
                 "done": self.done,
                 "execs": self.execs,
                 "time": self.time,
+                "keep": self.keep,
             }
         )
 
@@ -536,7 +577,8 @@ class Reply:
         raw = json.loads(text)
         acked = {(rank, stream): offset for rank, stream, offset in raw["acked"]}
         command = Command.from_dict(raw["command"]) if raw["command"] else None
-        return cls(acked, command, raw["done"], tuple(raw.get("execs", ())), raw.get("time"))
+        execs, keep = tuple(raw.get("execs", ())), tuple(raw.get("keep", ()))
+        return cls(acked, command, raw["done"], execs, raw.get("time"), keep)
 
 
 def doc_record(doc: dict[str, Any]) -> bytes:

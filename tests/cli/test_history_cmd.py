@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from live import live_server
-from muster.cli.node_history import bars, sentence
+from muster.cli.format import bars
+from muster.cli.node_history import sentence
 from muster.monitor.history import figures
 from muster.monitor.rollup import ALL, DAY, EMPTY, held, merge, start_of, to_text, waited
 from muster.store.base import Entry

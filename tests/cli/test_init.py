@@ -12,13 +12,17 @@ from typer.testing import CliRunner
 from muster.cli.init import copy, find, init, templates
 from muster.core.errors import Invalid
 
-NAMES = ["ddp", "eval", "single", "sklearn"]
+NAMES = ["data", "ddp", "eval", "lora", "single", "sklearn", "tune"]
 
 
 def _run(*arguments: str):
     app = typer.Typer()
     app.command()(init)
     return CliRunner().invoke(app, list(arguments))
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def _refusal(*arguments: str) -> Invalid:
@@ -33,7 +37,8 @@ def test_every_template_is_listed_with_its_title():
     assert all(name in result.output for name in NAMES)
     listed = json.loads(_run("--list", "--json").output)["templates"]
     assert [one["name"] for one in listed] == NAMES
-    assert all({"job.yaml", "README.md"} < set(one["files"]) and one["title"] for one in listed)
+    every = {"job.yaml", "README.md", "requirements.txt", "tests/test_job.py", ".github/workflows/ci.yml", ".gitignore"}
+    assert all(every < set(one["files"]) and one["title"] for one in listed)
     assert not any("__pycache__" in name or name.endswith(".pyc") for one in listed for name in one["files"])
 
 
@@ -42,11 +47,13 @@ def test_a_template_is_copied_byte_for_byte(name, tmp_path):
     target = tmp_path / "a b" / name
     result = _run("--template", name, str(target))
     assert result.exit_code == 0, result.output
-    source = Path(__file__).parents[2] / "src" / "muster" / "templates" / name
-    written = sorted(path.name for path in target.iterdir())
-    assert written == sorted(find(name).files)
-    assert all((target / file).read_bytes() == (source / file).read_bytes() for file in written)
-    assert f"cd '{target}' && muster run job.yaml" in result.output
+    root, made = Path(__file__).parents[2] / "src" / "muster" / "templates", find(name)
+    assert _files(target) == list(made.files)
+    assert all((target / file).read_bytes() == source.read_bytes() for file, source in made.sources.items())
+    own = [path for path in _files(root / name) if "__pycache__" not in path]
+    assert all((target / file).read_bytes() == (root / name / file).read_bytes() for file in own)
+    first = "muster tune study.yaml" if name == "tune" else "muster run job.yaml"
+    assert f"cd '{target}' && {first}" in result.output
 
 
 def test_the_folder_is_named_after_the_template_unless_given(tmp_path, monkeypatch):
@@ -54,7 +61,7 @@ def test_the_folder_is_named_after_the_template_unless_given(tmp_path, monkeypat
     document = json.loads(_run("-t", "single", "--json").output)
     assert document["directory"] == "single"
     assert document["next"] == "cd single && muster run job.yaml"
-    assert sorted(document["files"]) == sorted(path.name for path in (tmp_path / "single").iterdir())
+    assert document["files"] == _files(tmp_path / "single")
 
 
 def test_the_present_folder_needs_no_cd(tmp_path, monkeypatch):
@@ -70,6 +77,13 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path):
     assert "overwritten" in error.message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "train.py"]
     assert (tmp_path / "train.py").read_text() == "mine"
+
+
+def test_a_project_that_has_a_ci_file_keeps_it(tmp_path):
+    (tmp_path / ".github" / "workflows").mkdir(parents=True)
+    (tmp_path / ".github" / "workflows" / "ci.yml").write_text("mine")
+    assert ".github/workflows/ci.yml" in _refusal("-t", "data", str(tmp_path)).message
+    assert _files(tmp_path) == [".github/workflows/ci.yml"]
 
 
 def test_other_files_may_stand_beside_it(tmp_path):

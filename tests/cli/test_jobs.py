@@ -258,6 +258,25 @@ def test_stop_and_resume(at_home, live, waiting):
     assert "has ended already" in at_home("stop", waiting).err
 
 
+def test_the_priority_of_a_job_that_is_not_over(at_home, live, waiting):
+    assert at_home("priority", waiting, "low").out == f"{waiting} has the priority low\n"
+    found = at_home("priority", waiting, "33", "--json")
+    assert (found.code, found.json["jobs"][0]["priority"]) == (0, 33)
+    assert live.job(waiting)["priority"] == 33
+    for wrong in ("101", "lowest", "-1"):
+        found = at_home("priority", waiting, wrong)
+        assert found.code == 2
+        assert "low, normal, high, urgent, or a whole number from 0 to 100" in found.err or wrong == "-1"
+    with Client(home=live.home) as client:
+        job = client.job(waiting)
+        assert job.set_priority("high").priority == 75
+        assert client.set_priority(waiting, 5).priority == 5
+        client.stop(waiting, force=True)
+        client.wait(waiting)
+    found = at_home("priority", waiting, "low")
+    assert (found.code, "has ended already" in found.err) == (1, True)
+
+
 def test_resume_waits_for_a_job_that_is_stopping(at_home, live, tmp_path):
     """The job leaves when this test lets it, which is after `resume` has said that it waits."""
     gate = tmp_path / "gate"

@@ -115,7 +115,9 @@ def test_submit_says_when_it_starts_and_what_it_costs(live, waiting, at_home, tm
         found = at_home("submit", "job.yaml")
         (line,) = found.out.splitlines()
         assert re.match(r"submitted costs-\d+  starts (about|not|at once)", line), line
-        assert re.search(r"; 3\.00 an hour, (about \d+\.\d\d, )?at most 1\.50 by its max_duration$", line), line
+        assert re.search(
+            r"; expected [\d.]+ USD.*, at most [\d.]+ \((P90|by its max_duration)\), 3\.00 an hour$", line
+        ), line
         job = line.split()[1]
         estimate = live.get(f"/v1/jobs/{job}/forecast", compare=False)["estimate"]
         assert (estimate["per_hour"], estimate["most"]) == (3.0, 1800.0)

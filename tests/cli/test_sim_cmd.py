@@ -202,3 +202,18 @@ def test_history_without_a_server_says_what_to_do(muster):
     found = muster("sim", "--history")
     assert found.code == 1
     assert "muster up -d" in found.err
+
+
+def test_a_price_book_says_what_each_policy_costs(muster, trace, tmp_path):
+    (tmp_path / "book.yaml").write_text("currency: EUR\npools: {a: [{accelerator: 2}]}\n")
+    found = muster("sim", str(trace), "-p", "fifo", "--prices", "book.yaml", "--json").json
+    money = found["policies"][0]["figures"]["money"]
+    hours = sum((100 + n) * (1, 4, 8)[n % 3] for n in range(40) if n % 10 != 9) / 3600
+    assert (money["currency"], money["charged"]) == ("EUR", pytest.approx(2_000_000 * hours))
+    assert money["unpriced"] > 0, "pool b has no price"
+    assert found["settings"]["prices"] == "in EUR, of a, as they are today"
+    (tmp_path / "bad.yaml").write_text("pools: {a: [{accelerator: -1}]}\n")
+    refused = muster("sim", str(trace), "--prices", "bad.yaml")
+    assert refused.code == 2
+    assert "pools.a" in refused.err
+    assert muster("sim", str(trace), "--prices", "none.yaml").code == 2

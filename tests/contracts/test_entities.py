@@ -9,22 +9,42 @@ import pytest
 import sqlalchemy
 
 from muster.core.attempt_events import AttemptEnded, AttemptPlanned
+from muster.core.budget_events import BudgetGranted, BudgetRemoved, BudgetSet, JobReserved
+from muster.core.cost_events import ProjectStored
 from muster.core.entities import ENTITIES
 from muster.core.entities.alert import (
     AlertActed,
     AlertFired,
+    AlertPending,
     AlertResolved,
     AlertRulesSet,
     AlertTold,
     SilenceEnded,
     SilenceSet,
 )
+from muster.core.entities.certificate import PreflightPassed, PreflightRevoked, PreflightWaived
 from muster.core.entities.node import NodeHealth, NodeJoined, NodeLeft
 from muster.core.entities.node_record import NodeCharged, NodeChecked, NodeFinding
 from muster.core.entities.pool import PoolSet
+from muster.core.entities.price_book import PricesSet
 from muster.core.entities.project import ProjectMember, ProjectSet
 from muster.core.entities.queue import QueueSet
 from muster.core.entities.rules_in_force import RulesSet
+from muster.core.entities.signing_key import SigningKeyMade
+from muster.core.entities.study import (
+    StudyChanged,
+    StudyEnded,
+    StudyEnqueued,
+    StudyStarted,
+    StudyStopped,
+    StudyWaits,
+    TrialEnded,
+    TrialLeaving,
+    TrialPaused,
+    TrialPromoted,
+    TrialReported,
+    TrialStarted,
+)
 from muster.core.entities.token import TokenCreated, TokenRevoked
 from muster.core.event import Event
 from muster.core.job_events import JobFailed, JobRequeued
@@ -55,8 +75,53 @@ FIRED = [
     Event(AlertFired(f"{rule} run/job-1", rule, "warning", SUBJECT, 0.2, "idle", {"value": "20%"}, 1.0), 2.0)
     for rule in ("idle", "told", "ended", "untold")
 ]
+STUDY = [
+    Event(StudyStarted("lr", {"name": "lr", "enqueue": [{"lr": 0.5}]}, "study: lr", 7, []), 1.0, "ada", "red", "lr-1"),
+    *(
+        Event(TrialStarted("lr-1", n, {"lr": 0.1 * n}, bracket=n), 2.0, "muster", "red", f"lr-{n + 2}")
+        for n in range(3)
+    ),
+    Event(TrialStarted("lr-1", 3, {"lr": 0.5}, "enqueued", of=1, seed=4, replaces=2, step=40), 2.5, "muster", "red"),
+    Event(TrialReported("lr-1", 0, [(9, 10, [0.5]), (3, 4, [0.7])], 30.0), 3.0, "muster", "red", "lr-2"),
+    Event(TrialLeaving("lr-1", 0, note="not among the best"), 3.0, "muster", "red", "lr-2"),
+    Event(TrialPaused("lr-1", 0, 10, 2_000_000, 60.0), 4.0, "muster", "red", "lr-2"),
+    Event(TrialPromoted("lr-1", 0, "among the best by now"), 5.0, "muster", "red", "lr-2"),
+    Event(TrialEnded("lr-1", 0, "complete", [0.4], "", 81, 5_000_000, 90.0, {"memory": 3.5}, ["memory < 3"]), 6.0),
+    Event(TrialLeaving("lr-1", 1, "", "the study is stopped", True), 6.0, "muster", "red", "lr-3"),
+    Event(TrialEnded("lr-1", 9, "complete", [0.4]), 6.0),
+    Event(StudyEnqueued([{"lr": 0.3}]), 7.0, "ada", "red", "lr-1"),
+    Event(StudyWaits(reason("over_budget", "nothing is left").to_dict()), 8.0, "muster", "red", "lr-1"),
+    Event(StudyChanged({"name": "lr", "trials": 9}, "study: lr", "trials 5 to 9"), 9.0, "ada", "red", "lr-1"),
+    Event(StudyStopped(reason("user_stop")), 10.0, "ada", "red", "lr-1"),
+    Event(StudyEnded({"best": [0]}), 11.0, "muster", "red", "lr-1"),
+]
 # Events after which the state has entities of the noun, changed where they can change: kind → events.
 SAMPLES: dict[str, list[Event]] = {
+    "price_book": [
+        Event(PricesSet({"version": n, "pools": {"main": [{"accelerator": n}]}}, f"# {n}"), n) for n in (1, 2)
+    ],
+    "budget": [
+        Event(BudgetSet("team", 5_000_000, "USD", {"project": "default"}, spent={"1970-01": 7}), 1.0),
+        Event(BudgetSet("gone", 1, "USD", {"user": "ada", "family": "job"}, "week", mode="stop"), 1.0),
+        Event(BudgetSet("all", 9, "USD", {}, "fixed", "1970-01-01", "1970-01-31", "soft"), 1.0),
+        job_event(3, gpus=2),
+        Event(JobReserved(2_000_000), 3.0, project="default", job="job-3"),
+        Event(BudgetGranted("team", "1970-01", 500_000, "a paper"), 4.0, "ada"),
+        Event(BudgetRemoved("gone"), 5.0),
+    ],
+    "certificate": [
+        Event(PreflightPassed("unit-1", "unit", "gpt", {"code": "ab"}, ["unit-gpt-3"], {}), 1.0, "ada", "red"),
+        Event(PreflightWaived("canary-1", "canary", "gpt", {"code": "ab"}, "a deadline"), 2.0, "bob", "red"),
+        Event(PreflightWaived("canary-2", "canary", "gpt", {"code": "cd"}, "a deadline"), 3.0, "bob", "red"),
+        Event(PreflightRevoked("canary-2", "it was wrong"), 4.0, "bob", "red"),
+    ],
+    "charged_day": [
+        Event(ProjectStored(day, 1, 2, "USD", 1), 1.0, project="default") for day in ("2026-11-17", "2026-11-18")
+    ],
+    "policy_prices": [
+        Event(RulesSet({"pools": {"main": {"price": price}}}, ""), time)
+        for time, price in ((1.0, 2.5), (2.0, 3), (3, 0))
+    ],
     "project": [
         Event(ProjectSet("language", "models", {"ada": "admin"}), 1.0),
         Event(ProjectMember("language", "bob", "member"), 2.0),
@@ -81,6 +146,13 @@ SAMPLES: dict[str, list[Event]] = {
         Event(TokenCreated("cd34", "ci", "bob", "1" * 64, superuser=True), 2.0),
         Event(TokenRevoked("ab12"), 3.0),
     ],
+    "signing_key": [
+        Event(SigningKeyMade("ab12", "AAAA"), 1.0),
+        Event(SigningKeyMade("cd34", "BBBB"), 2.0, "ada"),
+    ],
+    "study": STUDY,
+    "trial": STUDY,
+    "study_progress": STUDY,
     "rules": [Event(RulesSet({"half_life": 3600.0}, "half_life: 1h"), 1.0)],
     "account": ATTEMPT,
     "ledger": ATTEMPT,
@@ -101,6 +173,11 @@ SAMPLES: dict[str, list[Event]] = {
         Event(AlertResolved("ended run/job-1", 3, "ended", "it is over"), 4.0),
         Event(AlertResolved("untold run/job-1", 4, "untold", "it is over"), 4.0),
         Event(AlertResolved("idle run/job-1", 77, "idle", "of another firing"), 4.0),
+    ],
+    "pending_alert": [
+        *(Event(AlertPending(f"{rule} run/job-1", rule, 300.0), 1.0) for rule in ("slow", "gone", "idle")),
+        Event(AlertPending("gone run/job-1", "gone", 0.0), 2.0),
+        *FIRED[:1],
     ],
     "silence": [
         Event(SilenceSet("ab12", 90.0, "maintenance", "idle", "default", "job-1", "n0"), 1.0, "ada"),

@@ -37,6 +37,7 @@ def jobs(draw: st.DrawFn, number: int = 1) -> Job:
     job.since = submitted
     job.ran = draw(pick(0.0, 10.0, 5000.0))
     job.expect = draw(st.none() | st.sampled_from([30.0, 7000.0]))
+    job.study_left, job.study_ran = draw(pick(1, 3, 200)), draw(pick(0.0, 60.0, 40_000.0))
     if draw(st.booleans()):
         began = submitted + draw(st.integers(0, 1000))
         workers = [Worker(Seat(f"n{i}")) for i in range(spec.num_nodes)]

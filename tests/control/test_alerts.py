@@ -18,19 +18,24 @@ from muster.control.receivers import KIND, Receiver, Receivers
 from muster.core.attempt_events import AttemptPlanned, AttemptRunning, WorkerRunning
 from muster.core.entities.alert import (
     ALERTS,
+    PENDING_ALERTS,
     AlertActed,
     AlertFired,
+    AlertPending,
     AlertResolved,
     AlertRulesSet,
     AlertTold,
     SilenceSet,
 )
 from muster.core.entities.node import NodeJoined
+from muster.core.entities.study import StudyStarted, TrialStarted
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.core.job_events import JobPriority
 from muster.core.record_events import RunDamaged
 from muster.core.resources import Resources
 from muster.core.seat import Seat
+from muster.monitor.alerts.figures import MachineFigures
 from muster.store.base import Column, EventFilter, Proposal
 from muster.store.direct import DirectCommit
 from muster.store.registry import open_store
@@ -52,6 +57,8 @@ rules:
   device-idle: {enabled: no}
   device-underused: {enabled: no}
 """
+
+LONG = RULES.replace("for: 30s", "for: 10m").replace("10% x5", "10% x12").replace("ACTION", "save")
 
 
 class Rig:
@@ -215,6 +222,87 @@ def test_a_node_is_taken_out_within_the_breaker(tmp_path: Path, action: str) -> 
     stop = state.jobs["job-1"].stop
     assert (stop is not None and stop.then == "queued") == (action == "restart")
     rig.store.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"), [(50, 20, "lower the priority of job-1 from 50 to 20"), (5, 5, "5 already")]
+)
+def test_a_priority_is_lowered_and_never_raised(tmp_path: Path, before: int, after: int, said: str) -> None:
+    rig = Rig(f"sqlite:///{tmp_path}/m.db", "lower_priority")
+    rig.store.append([Event(JobPriority(before), 9.0, "ada", "default", "job-1")])
+    for _ in range(4):
+        rig.look(0.1)
+    job = rig.store.state().jobs["job-1"]
+    assert (job.priority, job.stop) == (after, None)
+    (acted,) = rig.data(AlertActed)
+    assert said in acted.text
+    assert acted.done == (before != after)
+    rig.store.close()
+
+
+def test_the_study_of_a_trial_is_stopped_once_and_only_of_a_trial(tmp_path: Path) -> None:
+    rig = Rig(f"sqlite:///{tmp_path}/m.db", "pause_study")
+    rig.look(0.1)
+    rig.store.append([
+        Event(StudyStarted("lr", {"space": [], "objectives": []}, "", 1, []), 9.0, "ada", "default", "lr-7"),
+        Event(TrialStarted("lr-7", 0, {}), 9.0, "muster", "default", "job-1"),
+    ])  # fmt: skip
+    for _ in range(4):
+        rig.look(0.1)
+    stopped = rig.store.state().studies["lr-7"].stopped
+    assert stopped is not None
+    assert stopped.code == "alert_stopped"
+    (acted,) = rig.data(AlertActed)
+    assert (acted.done, acted.text) == (True, "stop study lr-7, whose trials save first")
+    assert rig.store.state().jobs["job-1"].stop is None, "its trials are told by the study"
+    rig.store.close()
+
+
+def test_what_was_pending_for_half_of_a_long_time_goes_on_after_the_server_was_killed(rig: Rig) -> None:
+    rig.store.append([Event(AlertRulesSet(LONG), 8.0)])
+    for _ in range(29):
+        rig.look(0.1)
+    assert rig.data(AlertPending) == [], "it may still pass"
+    for _ in range(6):
+        rig.look(0.1)
+    (written,) = rig.data(AlertPending)
+    assert (written.rule, written.held) == ("idle", 300.0)
+    rig.look(0.1, kill=2)
+    for passed in (400.0, 5.0, 5.0):  # it is down for long, and then hears nothing of the run for a moment
+        rig.look(None, passed)
+    for _ in range(30):
+        rig.look(0.1)
+        assert rig.data(AlertFired) == [], "the time in which nobody looked does not count"
+    rig.look(0.1)
+    assert len(rig.data(AlertFired)) == 1
+    assert not PENDING_ALERTS.all(rig.store.state())
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_what_is_not_pending_any_more_is_forgotten(rig: Rig, heard: bool) -> None:
+    rig.store.append([Event(AlertRulesSet(LONG), 8.0)])
+    for _ in range(32):
+        rig.look(0.1)
+    rig.start()
+    rig.look(None, 200.0)
+    assert PENDING_ALERTS.all(rig.store.state()), "nothing is known yet"
+    rig.look(0.9 if heard else None)
+    assert bool(PENDING_ALERTS.all(rig.store.state())) != heard
+    for _ in range(20):  # of a run that says nothing any more, for a while
+        rig.look(None)
+    assert not PENDING_ALERTS.all(rig.store.state())
+    assert [one.held for one in rig.data(AlertPending)] == [300.0, 0.0]
+
+
+def test_a_full_disk_of_a_node_and_its_lost_packets_are_told(rig: Rig) -> None:
+    machines = {"n1": MachineFigures(0.95, 500.0), "n2": MachineFigures(0.5, 0.0), "gone": MachineFigures(1.0, 1e6)}
+    rig.alerts._machines = lambda now: machines
+    for _ in range(32):
+        rig.look(0.9)
+    fired = {one.rule: one for one in rig.data(AlertFired)}
+    assert {one.subject["name"] for one in fired.values()} == {"n1"}
+    assert fired["node-disk-full"].text == "its fullest file system is 95% full (above 90% for 5m)"
+    assert fired["node-network-errors"].text == "packets lost in a minute: 500 (above 100 for 5m)"
 
 
 def test_a_dry_run_only_says_it(tmp_path: Path) -> None:

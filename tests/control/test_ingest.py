@@ -348,3 +348,6 @@ def test_a_node_of_a_spot_pool_that_the_cluster_takes_is_taken_away_and_not_lost
     assert end is not None
     assert end.workers[0].exit is not None
     assert (end.workers[0].exit["reason"], end.workers[0].exit["detail"]) == (code, "the machine goes")
+    node = rig.store.state().find_node(end.workers[0].node)
+    assert node is not None
+    assert (node.health, node.by) == (("draining", "spot notice") if spot else ("healthy", ""))

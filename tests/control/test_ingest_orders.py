@@ -10,9 +10,11 @@ from rig import KILLED, OK, Rig, nodes
 from test_ingest import LIMIT, batch, ingest_of, started
 
 from muster.control.ingest import Ingest
+from muster.core.attempt_events import CheckpointCommitted
+from muster.core.event import Event
 from muster.core.reasons import REASONS
 from muster.store.registry import open_store
-from muster.wire import Command, WorkerExit
+from muster.wire import Batch, Command, Piece, WorkerExit, doc_record
 
 LEFT = WorkerExit("failed", "node_lost", "the launcher was told to leave its node", 0.0)
 
@@ -35,6 +37,39 @@ def test_a_worker_that_runs_hears_that_it_is_to_stop_and_how_long_it_has(rig: Ri
     rig.clock.time += 100.0
     assert ingest.accept(job, 1, batch(worker=1)).command == Command(first.id, "stop", "user_stop", 0.0)
     assert ingest.accept(job, 1, batch(worker=0, ended=OK)).command is None
+
+
+def test_a_worker_hears_which_of_its_checkpoints_others_have_yet_to_start_from(rig: Rig) -> None:
+    job, ingest = started(rig)
+    assert ingest.accept(job, 1, batch()).keep == ()
+    rig.tell(
+        Event(CheckpointCommitted(30, f"/c/{job}/step-000000030", 1), rig.clock.now(), "muster", "default", job, 1)
+    )
+    starts = [rig.submit(name="tune", start_from=text) for text in (f"{job}@20", f"{job}@10", f"{job}@20", job)]
+    assert ingest.accept(job, 1, batch()).keep == (10, 20)
+    for one in starts[1:]:
+        rig.stop(one)
+    assert ingest.accept(job, 1, batch()).keep == (20,)
+    rig.tick()
+    attempt = rig.job(starts[0]).attempt
+    assert attempt is not None
+    doc = {
+        "type": "taken",
+        "step": 20,
+        "path": "/c/x/step-000000020",
+        "bytes": 5,
+        "how": "link",
+        "why": "",
+        "time": 1.0,
+    }
+    ingest.accept(starts[0], 1, Batch(0, "running", None, (Piece(0, "host", 0, doc_record(doc)),)))
+    found = rig.job(starts[0])
+    assert (found.start.taken, found.checkpoint.path) == (20, "/c/x/step-000000020")
+    assert ingest.accept(job, 1, batch()).keep == ()
+    assert rig.kinds(starts[0]).count("checkpoint.taken") == 1
+    again = doc_record(doc)
+    ingest.accept(starts[0], 1, Batch(0, "running", None, (Piece(0, "host", len(again), again),)))
+    assert rig.kinds(starts[0]).count("checkpoint.taken") == 1, "the same report again"
 
 
 def test_a_worker_hears_that_its_gang_is_broken(rig: Rig) -> None:

@@ -168,12 +168,13 @@ def test_a_sample_that_no_launcher_would_send_is_refused(raw: object) -> None:
     good = json.loads(json.dumps(sample))
     assert NodeSample.from_list(good) == sample
     assert Batch.decode(Batch(0, "running", sample=sample).encode()).sample == sample
-    for made in (raw, [*good[:-1], raw], [good[0], raw, *good[2:]], [*good[:-1], [[*good[-1][0][:-1], raw]]]):
+    most, last = good[:9], good[9][0]
+    for made in (raw, [*most, raw], [good[0], raw, *good[2:]], [*most, [[*last[:-1], raw]]], [*good[:-1], raw]):
         try:
             found = NodeSample.from_list(made)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             continue
-        for value in (*found[:-1], *(value for one in found.devices for value in one[5:])):
+        for value in (*found[:9], *found[10:], *(value for one in found.devices for value in one[5:])):
             assert value is None or isinstance(float(repr(value)), float), "it is written as it is"
 
 
@@ -183,6 +184,27 @@ def test_what_is_no_number_is_no_figure(raw: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         NodeSample.from_list([good[0], raw, *good[2:]])
     with pytest.raises((TypeError, ValueError)):
-        NodeSample.from_list([*good[:-1], [[*good[-1][0][:-1], raw]]])
+        NodeSample.from_list([*good[:9], [[*good[9][0][:-1], raw]]])
     with pytest.raises((TypeError, ValueError)):
-        NodeSample.from_list([*good[:-1], [[raw, *good[-1][0][1:]]]])
+        NodeSample.from_list([*good[:9], [[raw, *good[9][0][1:]]]])
+    with pytest.raises((TypeError, ValueError)):
+        NodeSample.from_list([*good[:-1], raw])
+
+
+def test_lost_packets_are_counted_from_one_launcher_of_a_node_at_a_time() -> None:
+    samples = NodeSamples()
+
+    def take(errors: int | None, now: float, source: str = "a") -> float | None:
+        samples.take("n0", "main", node()._replace(errors=errors), now, source=source)
+        return samples.machines(now)["n0"].lost
+
+    assert take(1000, 100.0) is None, "one sample says nothing"
+    assert take(1010, 110.0) == 60.0
+    assert take(5, 111.0, "b") == 60.0, "another pod of the node counts its own interfaces"
+    assert take(None, 112.0) == 60.0
+    assert take(1010, 120.0) == 0.0
+    assert take(3, 130.0) == 0.0, "the machine was started anew"
+    assert take(8, 130.0 + STALE, "b") is None, "the first launcher is gone"
+    assert take(9, 140.0 + STALE, "b") == 6.0
+    assert samples.machines(140.0 + STALE)["n0"].disk == 0.5
+    assert samples.machines(1e6) == {}, "old samples say nothing"

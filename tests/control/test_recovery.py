@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from rig import Rig, nodes
+
+from muster.control.ingest import Ingest
 from muster.control.recovery import after_end, verdict
 from muster.core.job import Attempt, CheckpointMark, Job, StopOrder, Worker
 from muster.core.job_events import JobRequeued
@@ -9,7 +16,9 @@ from muster.core.reasons import Reason, reason
 from muster.core.repair import Repair
 from muster.core.seat import Seat
 from muster.core.spec import JobSpec, Retry
-from muster.wire import WorkerExit
+from muster.engines.slurm.gang import SlurmGang, cause_of, end_of
+from muster.engines.slurm.shared import AttemptRecord, Shared
+from muster.wire import Batch, RankExit, WorkerExit
 
 OUT_OF_DEVICE_MEMORY = WorkerExit(
     "failed", "device_out_of_memory", "rank 3 asked for 60 GiB on GPU 0; 39 GiB was free\nTraceback ...", 5.0, 3, 1
@@ -50,6 +59,49 @@ def test_who_was_told_to_leave_with_its_gang_is_never_the_cause() -> None:
     found = verdict(Attempt(1, 0.0, workers))
     assert found is not None
     assert (found[1].code, found[1].data["node"]) == ("node_lost", "n1")
+
+
+def test_who_was_told_why_it_has_to_leave_comes_before_who_was_told_that_another_left() -> None:
+    died = WorkerExit("stopped", "gang_member_died", "asked to stop", 3.0)
+    named = WorkerExit("stopped", "node_lost", "Slurm lost a node of the job", 5.0)
+    for ends in permutations((died, named, died)):
+        found = verdict(Attempt(1, 0.0, [Worker(Seat(f"n{i}"), exit=end.to_dict()) for i, end in enumerate(ends)]))
+        assert found is not None
+        assert found[1].code == "node_lost"
+
+
+@pytest.mark.parametrize("heard", list(permutations(range(3))), ids=str)
+@pytest.mark.parametrize("script_is_lost", [False, True])
+def test_a_node_that_slurm_lost_is_the_cause_whoever_is_heard_first(
+    tmp_path: Path, heard: tuple[int, ...], script_is_lost: bool
+) -> None:
+    """Worker 1 is lost and leaves no word. The others were told by Slurm to leave; the later one is heard, the earlier
+    it ended. Where the script is lost too, nobody says why."""
+    rig = Rig(nodes(3))
+    job = rig.submit(num_nodes=3)
+    rig.tick()
+    shared, gang = Shared(tmp_path), SlurmGang((job, 1), AttemptRecord(3, "", "5"))
+    shared.folder(gang.key).mkdir(parents=True)
+    if not script_is_lost:
+        (shared.folder(gang.key) / "told").write_text("*** JOB 5 ON n1 CANCELLED AT 1 DUE TO NODE FAILURE ***")
+    ingest = Ingest(rig.store, rig.commit, rig.clock, 1, cause=lambda *key: cause_of(gang, key[:2], key[2], shared))
+    for place, worker in enumerate(heard):
+        ranks = (RankExit(worker, None, 15, 8.0),)
+        outcome = "failed" if script_is_lost else "stopped"
+        end = WorkerExit(outcome, "node_lost", "told to leave", 9.0 - place, ranks=ranks)
+        if worker == 1:  # found by a look, after or before the order that follows from the first end
+            found = end_of(gang, shared, "NODE_FAIL" if script_is_lost else "")[1].exit
+            assert found is not None
+            end = found
+        ingest.accept(job, 1, Batch(worker, "ended", end))
+        gang.order, gang.ended = (5.0, "gang_member_died"), None
+    attempt = rig.job(job).attempt
+    assert attempt is not None
+    found_cause = verdict(attempt)
+    assert found_cause is not None
+    lost = attempt.workers[1].node
+    assert (found_cause[1].code, found_cause[1].data["node"]) == ("node_lost", lost), [w.exit for w in attempt.workers]
+    rig.close()
 
 
 def test_a_gang_that_asks_for_fewer_nodes_before_it_ran_is_told_nothing_of_checkpoints() -> None:
@@ -97,3 +149,22 @@ def test_a_killed_rank_whose_attempt_went_further_starts_again_at_once_and_other
     assert waits(killed, 50) == 20.0
     assert waits(killed, None) == 20.0
     assert waits(error, 51) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        (CheckpointMark(7, "step-7", 95.0, 1, attempt=3), "it saved step 7 before it left"),
+        (CheckpointMark(7, "step-7", 50.0, 1, attempt=3), "it did not save in the 30 s before it left and goes on"),
+        (None, "it has reported no checkpoint and begins again"),
+    ],
+)
+def test_who_was_taken_away_before_the_server_was_told_says_too_whether_it_saved(
+    mark: CheckpointMark | None, said: str
+) -> None:
+    job = Job("j1", 1, "default", "default", "ada", JobSpec(name="train", run="true", stop_grace=30.0), 0.0)
+    job.attempt, job.checkpoint = Attempt(3, 10.0, []), mark
+    event = after_end(job, "failed", reason("spot_notice", "n1 goes"), 112.0)
+    assert isinstance(event.data, JobRequeued)
+    assert event.data.charge == "preempted"
+    assert event.data.reason.message.startswith(f"n1 goes; {said}")

@@ -416,7 +416,7 @@ def test_defaults_fill_in_what_is_left_out():
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
-SECRET = "hunter2-7f3a9"
+SECRET = "hunter2-7f3a9"  # pragma: allowlist secret
 secret_shapes = st.recursive(
     st.sampled_from([SECRET, f"HF_TOKEN={SECRET}", f"{SECRET}\x00", "A"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["A", SECRET]), inner, max_size=2),

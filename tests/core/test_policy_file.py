@@ -18,14 +18,20 @@ from muster.core.policy_notes import FIELDS, NOTES, PLACES
 from muster.core.policy_schema import policy_schema
 from muster.core.policy_units import format_window
 from muster.core.rules import (
+    CHECKS,
+    EfficiencyNeed,
     Escalation,
+    GuardRule,
     Keep,
     Maintenance,
+    MetricNeed,
     PoolRules,
     Preemption,
+    PreflightRule,
     ProjectRules,
     QueueRules,
     Rules,
+    StageRules,
     Target,
     Window,
 )
@@ -285,6 +291,21 @@ def test_many_mistakes_are_as_many_problems():
             "pools.p.maintenance[0].from",
             "Say the zone: `2026-11-20T00:00Z` is UTC",
         ),
+        ("guards: [{check: secret, action: off}]", "guards[0].check", "Did you mean `secrets`?"),
+        ("guards: [{check: secrets}]", "guards[0]", "Write, for example, `action: refuse`."),
+        ("guards: [{check: secrets, action: deny}]", "guards[0].action", "`off`, `warn` or `refuse`"),
+        ("guards: [secrets]", "guards[0]", "a list of mappings"),
+        ("guards: [{check: notebooks, action: warn, approved: [a]}]", "guards[0]", "only for `images` or"),
+        ("guards: [{check: secrets, action: warn, limit: 1GB}]", "guards[0]", "only for `large_files` or `images`"),
+        ("guards: [{check: secrets, action: warn, severity: low}]", "guards[0]", "only for `advisories`"),
+        ("guards: [{check: large_files, action: warn, limit: 5}]", "guards[0].limit", "Say the unit: `5GB`"),
+        ("guards: [{check: images, action: refuse}]", "guards[0]", "at least one pattern in `approved`"),
+        ("guards: [{check: environments, action: warn}]", "guards[0]", "or write `action: off`"),
+        (
+            "guards: [{check: secrets, action: warn}, {check: secrets, action: refuse, projects: [x]}]",
+            "guards[1]",
+            "a job that `guards[0]` does not fit already Move it up, or remove it.",
+        ),
         ("projects: {x: {max_running: 0}}", "projects.x.max_running", "a whole number from 1"),
         ("projects: {x: {quota: 1}}", "projects.x.quota", "in a queue under `queues`"),
     ],
@@ -317,6 +338,28 @@ def test_longer_rings_are_named_once_from_their_first_queue():
     ]
 
 
+def test_the_first_guard_that_fits_applies_and_the_rest_is_as_usual():
+    found = parse(
+        "guards:\n"
+        "- {check: secrets, action: off, projects: [x], environments: [dev]}\n"
+        "- {check: secrets, action: warn, projects: [x, y]}\n"
+        "- {check: large_files, action: refuse, environments: production}\n"
+        "- {check: images, action: warn, limit: 2GB}\n"
+    )
+    actions = [found.guard("secrets", *who).action for who in (("x", "dev"), ("x", ""), ("y", "dev"), ("z", "dev"))]
+    assert actions == ["off", "warn", "warn", "refuse"]
+    assert found.guard("large_files", "x", "production") == GuardRule(
+        check="large_files", action="refuse", environments=("production",), limit=100_000_000
+    )
+    assert found.guard("large_files", "x").action == "warn"
+    assert found.guard("images", "x").limit == 2_000_000_000
+    usual = [Rules().guard(check, "x").action for check in CHECKS]
+    assert usual == ["refuse", "warn", "warn", "refuse", "off", "off", "off"]
+    assert Rules().guard("advisories", "x").severity == "high"
+    # What the reader of YAML in another program takes for a flag.
+    assert parse({"guards": [{"check": "secrets", "action": False}]}).guard("secrets", "x").action == "off"
+
+
 # --- against the cluster ----------------------------------------------------------------------------------------------
 def checked(text, **cluster):
     found = {"pools": {"a100": 16, "h100": 8}, "queues": {"q": "x", "r": "x", "s": "y"}, "projects": ["x", "y"]}
@@ -344,6 +387,8 @@ def test_rules_that_suit_the_cluster_are_fine():
         ("queues: {other: }", "queues.other", "the queue 'other'",
          "Create it with `muster queue create other`, or all that are missing with `muster queue apply --create`."),
         ("projects: {new: }", "projects.new", "the project 'new'", "Create it with `muster project create new`."),
+        ("guards: [{check: secrets, action: warn, projects: [new]}]", "guards[0].projects.new", "the project 'new'",
+         "Create it with `muster project create new`."),
         ("pools: {a10: }", "pools.a10", "the pool 'a10'", "Did you mean `a100`?"),
         ("pools: {tpu: }", "pools.tpu", "the pool 'tpu'", "There are: a100, h100."),
         ("defaults: {pools: [tpu]}", "defaults.pools.tpu", "the pool 'tpu'", "There are: a100, h100."),
@@ -403,7 +448,12 @@ def test_every_rule_says_what_it_is_and_its_example_is_right():
         Rules: "{}", Preemption: "preemption: {{{}}}", Target: "targets: {{single: {{{}}}}}",
         QueueRules: "queues: {{research: , q: {{{}}}}}", PoolRules: "pools: {{p: {{{}}}}}",
         ProjectRules: "projects: {{p: {{{}}}}}", Keep: "projects: {{p: {{artifacts: {{{}}}}}}}",
+        PreflightRule: "preflight: [{{require: [unit], {}}}]",
         Window: "pools: {{p: {{off_peak: {{{}}}}}}}",
+        GuardRule: "guards: {{check: notebooks, action: off, {}}}",
+        StageRules: "projects: {{p: {{baseline: gpt-1}}}}\npromotion: {{medium: , large: {{{}}}}}",
+        MetricNeed: "projects: {{p: {{baseline: gpt-1}}}}\npromotion: {{large: {{metric: {{name: x, {}}}}}}}",
+        EfficiencyNeed: "promotion: {{large: {{efficiency: {{{}}}}}}}",
         Escalation: "defaults: {{escalation: {{after: 1h, to: 50, {}}}}}",
         Maintenance: "pools: {{p: {{maintenance: {{from: 2000-01-01T00:00Z, to: 2099-01-01T00:00Z, {}}}}}}}",
     }  # fmt: skip
@@ -417,8 +467,14 @@ def test_every_rule_says_what_it_is_and_its_example_is_right():
                 f"{key}: 2099-01-01T00:00Z, ",
                 "after: 1h, ",
                 "to: 50, ",
+                "require: [unit], ",
+                "check: notebooks, ",
+                "action: off, ",
+                "name: x, ",
             ):
                 shape = shape.replace(given_already, "") if given_already.startswith(f"{key}:") else shape
+            takes = {"approved": "images", "limit": "images", "severity": "advisories"}
+            shape = shape.replace("notebooks", takes.get(name, "notebooks")) if model is GuardRule else shape
             parse(shape.format(f"{key}: {note.example}"))
             assert (note.expected, note.meaning) != ("", "")
 

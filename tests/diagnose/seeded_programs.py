@@ -72,6 +72,15 @@ while goes_on():
 """
 )
 
+# The same with a device that was idle while the program started and is busy since: nothing is lost by waiting for it.
+BUSY_AFTER_START = BLOCKING_ITEM.replace(
+    "loss, step = Loss(), 0\n",
+    """loss, step = Loss(), 0
+for step in range(200):
+    m.report(step=step, **{"system/gpu": 0.0})
+""",
+).replace("0.35", "0.99")
+
 SLOW_RANK = (
     COMPUTE
     + """

@@ -27,13 +27,15 @@ RECORDED = {
 SAMPLED = {
     "silent_loader": programs.SILENT_LOADER,
     "blocking_item": programs.BLOCKING_ITEM,
+    "busy_after_start": programs.BUSY_AFTER_START,
     "slow_rank": programs.SLOW_RANK,
     "silent_compute": programs.SILENT_COMPUTE,
 }
 SPECS: dict[str, dict[str, Any]] = {
     "healthy_ddp": {"nproc": 2},
     "slow_rank": {"nproc": 2},
-    "blocking_item": {"resources": {"accelerators": "H100:1"}},
+    "blocking_item": {"resources": {"accelerators": "H100:0.5"}},
+    "busy_after_start": {"resources": {"accelerators": "H100:0.5"}},
 }
 
 Found = dict[str, dict[str, Any]]
@@ -99,7 +101,7 @@ def test_a_seeded_fault_is_named_first(found: Found, name: str, cause: str, show
     assert view["verdict"] == first["text"]
 
 
-@pytest.mark.parametrize("name", ["healthy", "healthy_ddp", "healthy_evaluation", "silent_compute"])
+@pytest.mark.parametrize("name", ["healthy", "healthy_ddp", "healthy_evaluation", "silent_compute", "busy_after_start"])
 def test_a_healthy_program_is_called_healthy(found: Found, name: str) -> None:
     assert (found[name]["findings"], found[name]["outcome"]) == ([], "healthy"), found[name]
 

@@ -135,6 +135,21 @@ def test_what_is_healthy_has_no_finding(name: str) -> None:
     assert diagnose(HEALTHY[name]) == []
 
 
+def test_a_backward_pass_in_the_devices_own_thread_counts_as_giving_it_work() -> None:
+    asleep = [("_engine_run_backward", f"{TORCH}/autograd/graph.py", 869), ("step", "/job/train.py", 30)]
+    samples = sampled(
+        look(asleep if n % 2 else IN_MODEL, at=3.0 * n, state="sleeping" if n % 2 else "running") for n in range(20)
+    )
+    assert first(replace(GPU, ranks=[SMALL], samples=samples)).cause == "small_batch"
+
+
+def test_idle_devices_without_a_cause_are_not_called_healthy() -> None:
+    idle = HEALTHY["low use, and the host is busy with its own work"]
+    assert verdict(idle, diagnose(idle)).startswith("Don't know: its devices are in use 40% of the time")
+    busy = HEALTHY["busy device"]
+    assert verdict(busy, diagnose(busy)).startswith("Healthy")
+
+
 def test_nothing_known_is_not_healthy() -> None:
     assert diagnose(Evidence()) == []
     assert verdict(Evidence(), []).startswith("Don't know")

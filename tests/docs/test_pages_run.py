@@ -28,6 +28,8 @@ PAGES = {
     "docs/recover.md": 1,
     "docs/scheduling.md": 2,
     "docs/tracking.md": 1,
+    "docs/tune.md": 0,
+    "docs/tune-optuna.md": 6,
     "docs/tutorial.md": 0,
 }
 OTHERS = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} - PAGES.keys()
@@ -102,6 +104,8 @@ def test_what_the_guide_to_recovery_says_is_so(server, tmp_path):
     said = run("docs/recover.md", server, tmp_path)
     assert "long-" in said
     assert "Muster is up at" in said
+    assert "starts from  recover-" in said
+    assert "@200" in said
     assert "draining" in said
 
 
@@ -116,6 +120,15 @@ def test_a_slow_loader_is_named_as_its_page_says(server, tmp_path):
     said = run("docs/diagnose.md", server, tmp_path)
     assert "The loader is too slow: the program waits for data" in said
     assert "1. Loader (" in said
+
+
+def test_studies_of_optuna_are_kept_and_imported_as_their_page_says(server, tmp_path):
+    said = run("docs/tune-optuna.md", server, tmp_path)
+    assert "['lr-and-depth']" in said
+    assert "lr-and-depth  20 trials, 20 of them new" in said
+    assert "lr-and-depth[19]" in said
+    trials = server.post("/v1/runs/search", {"query": 'parent ~ "by-hand"'})["runs"]
+    assert sorted(one["name"] for one in trials) == ["t0", "t1"]
 
 
 def test_a_drill_holds_as_its_page_says(server, tmp_path):
@@ -154,6 +167,16 @@ def test_what_the_guide_to_tracking_says_is_so(server, tmp_path):
     assert "params.lr" in said
     assert (tmp_path / "logbook.md").read_text().count("the spike at 120") == 1
     assert list((tmp_path / "curves").rglob("*tfevents*"))
+
+
+def test_the_study_of_the_page_on_tuning_finds_a_winner_and_goes_on(server, tmp_path):
+    said = run("docs/tune.md", server, tmp_path)
+    assert "with other seeds: trial" in said
+    assert "trials: 24 → 28" in said
+    assert "space.momentum: 0 to 0.95 → 0.3 to 0.95" in said
+    assert "submitted spirals-large-" in said
+    assert "ended 6" in said
+    assert (tmp_path / "spirals" / "quadratic.html").is_file()
 
 
 def test_an_engine_is_looked_at_and_a_job_rendered_as_the_pages_say(server, tmp_path):

@@ -197,7 +197,7 @@ def test_why_a_worker_was_told_to_leave() -> None:
     assert cause_of(KubernetesGang(KEY, main(), {0: leaving}, evicted), after, 0, {}) == (
         "preempted", "Kueue evicted it (Preempted): for b",
     )  # fmt: skip
-    order = Order(*KEY, 30.0, "quota_reclaimed")
+    order, broken = (Order(*KEY, 30.0, code) for code in ("quota_reclaimed", "gang_member_died"))
     assert cause_of(KubernetesGang(KEY, main(), {0: RUNNING}), Memo(), 0, {}) is None
     assert cause_of(KubernetesGang(KEY, main(), {0: leaving}), Memo(), 0, {}) == (
         "cancelled_outside", "its pod was deleted in the cluster, not by Muster nor by Kueue",
@@ -208,6 +208,8 @@ def test_why_a_worker_was_told_to_leave() -> None:
     for gang, memo, code in (
         (KubernetesGang(KEY, main(), {0: preempted}), Memo(), "preempted"),
         (KubernetesGang(KEY, main(), {0: preempted}), Memo(order=order), "quota_reclaimed"),
+        (KubernetesGang(KEY, main(), {0: preempted}), Memo(order=broken), "preempted"),
+        (KubernetesGang(KEY, main(), {0: leaving}), Memo(order=broken), "gang_member_died"),
         (KubernetesGang(KEY, failed, {0: leaving}), Memo(), "gang_member_died"),
         (KubernetesGang(KEY, None, {0: leaving}), Memo(), "cancelled_outside"),
         (KubernetesGang(KEY, None, {0: leaving}), Memo(order=order, removed=True), "quota_reclaimed"),
@@ -215,7 +217,8 @@ def test_why_a_worker_was_told_to_leave() -> None:
         found = cause_of(gang, memo, 0, {})
         assert found is not None
         assert found[0] == code
-    assert cause_of(KubernetesGang(KEY, main(), {0: leaving}), Memo(), 0, {"n1": "away"}) == ("node_lost", "away")
+    for memo in (Memo(), Memo(order=broken)):  # a peer may be heard before
+        assert cause_of(KubernetesGang(KEY, main(), {0: leaving}), memo, 0, {"n1": "away"}) == ("node_lost", "away")
 
 
 def test_who_failed_first_is_not_taken_for_who_followed() -> None:

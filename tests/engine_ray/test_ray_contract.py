@@ -28,6 +28,7 @@ from pathlib import Path
 import ray
 from ray import train, tune
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from muster.adapters.ray_tune import MusterLogger
 ray.init()
 rows = ray.data.range(10, override_num_blocks=1).map(lambda row: {"id": row["id"] * 2}).take_all()
 print("data", sum(row["id"] for row in rows))
@@ -36,7 +37,8 @@ keep = {"storage_path": f"{here}/kept"}
 def trial(config):
     tune.report({"score": (config["x"] - 2) ** 2})
 space = {"x": tune.grid_search([1, 2])}
-found = tune.Tuner(trial, param_space=space, run_config=tune.RunConfig(verbose=0, **keep)).fit()
+told = tune.RunConfig(verbose=0, callbacks=[MusterLogger()], **keep)
+found = tune.Tuner(trial, param_space=space, run_config=told).fit()
 print("tune", found.get_best_result("score", "min").config["x"])
 def loop():
     about = train.get_context()
@@ -137,6 +139,9 @@ class TestRay(ClusterContract):
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         said = server.output(job).splitlines()
         assert {"data 90", "tune 2", "train trained-0-2 trained-1-2"} <= set(said), said
+        found = server.post("/v1/runs/search", {"query": f'parent = "{job}"'})["runs"]
+        trials = {one["params"]["x"]: (one["phase"], one["metrics"]["score"]) for one in found}
+        assert trials == {"1": ("succeeded", 1.0), "2": ("succeeded", 0.0)}
 
     def test_a_jobs_runtime_environment_is_the_ranks(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         job = server.submit(

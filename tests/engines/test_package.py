@@ -13,10 +13,11 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from muster.engines.package import MAIN, SOURCE_ALONE, Package, worker_package
+from muster.engines.package import INSIDE, MAIN, SOURCE_ALONE, Package, worker_package
 
 CONFIG_MAP = 1 << 20  # bytes that the API server takes; the content is written in base64
 RUNTIME = re.compile(r"muster/runtime/\w+\.py")
+OFFERED = ("muster.client", "muster.client.optuna")
 NOT_THERE = ("cli", "client", "control", "core", "engines", "monitor", "sched", "server", "store", "track")
 
 
@@ -33,8 +34,8 @@ def test_whatever_it_imports_of_muster_is_in_it() -> None:
     for path, content in files.items():
         for name in imported(content) if path.endswith(".py") else ():
             at = name.replace(".", "/")
-            # The package offers `muster.Client` to those who have all of it.
-            assert f"{at}.py" in files or f"{at}/__init__.py" in files or name == "muster.client", (path, name)
+            # The package offers `muster.Client` and others to those who have all of it.
+            assert f"{at}.py" in files or f"{at}/__init__.py" in files or name in OFFERED, (path, name)
 
 
 def imported(content: bytes) -> set[str]:
@@ -53,7 +54,9 @@ def test_the_archive_is_the_same_each_time_and_fits_a_config_map() -> None:
     assert first == second
     assert len(first) * 4 // 3 < CONFIG_MAP
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
-        assert {name: archive.read(name) for name in archive.namelist()} == worker_package().files
+        held = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(io.BytesIO(held.pop(INSIDE))) as inside:
+        assert held | {name: inside.read(name) for name in inside.namelist()} == worker_package().files
 
 
 def test_what_a_launcher_imports_at_its_start_is_compiled() -> None:

@@ -108,7 +108,8 @@ def test_runbooks_use_blanks_that_signals_fill() -> None:
     known = {"run", "title", "value", "threshold", "node", "nodes", "project", "queue", "pool"}
     known |= {
         "lowest_rank", "lowest", "rank", "device", "seconds", "own", "metric", "best", "best_step", "last", "step",
-        "why", "failed", "ended", "health", "programs",
+        "why", "failed", "ended", "health", "programs", "budget", "used", "limit", "left", "forecast", "period",
+        "mode", "hourly", "usual", "currency",
     }  # fmt: skip
     used = {blank for text in runbooks().values() for blank in re.findall(r"\{([a-z_]+)\}", text)}
     assert used <= known

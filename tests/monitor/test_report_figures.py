@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.monitor.report.facts import AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact, within
+from muster.core.period import Period, months
+from muster.monitor.report.facts import (
+    AttemptFact,
+    CostFact,
+    Facts,
+    HeldFact,
+    RunFact,
+    Terms,
+    UseFact,
+    WaitFact,
+    within,
+)
 from muster.monitor.report.figure import Figure
-from muster.monitor.report.period import Period, months
 from muster.monitor.report.report import figures, make_report, values
 from muster.monitor.report.waste import wastes
 from muster.monitor.rollup import held
@@ -27,7 +37,6 @@ TERMS = Terms(
     first=0.0,
     whole=True,
     unit="accelerator",
-    price=lambda pool: {"a100": 2.0, "spot": 1.0}.get(pool, 0.0),
     spot=lambda pool: pool == "spot",
     targets={("single", False): 1800.0, ("single", True): 300.0, ("distributed", False): 1800.0},
 )
@@ -44,6 +53,10 @@ def hold(id: str, hours: float = 1, day: int = OCT, pool: str = "a100", units: i
     spent = {kind.replace("__", "."): int(value * HOUR * 1e6) for kind, value in (parts or {"training": hours}).items()}
     hours = units * sum(spent.values()) / 1e6 / HOUR
     return HeldFact(day, id, 1, "vision", "accelerator", 1000 * units, 1, pool, hours, spent)
+
+
+def cost(amount: float, unpriced: float = 0.0) -> CostFact:
+    return CostFact(round(amount * 1_000_000), unpriced)
 
 
 def tried(id: str, number: int, end: float, outcome: str = "failed", code: str = "node_lost") -> AttemptFact:
@@ -138,17 +151,17 @@ def test_cost_of_an_experiment_has_its_tasks_and_a_family_counts_when_it_succeed
     runs = [run("a", family="gpt"), run("b", family="gpt", phase="failed"), run("c", phase="failed")]
     runs += [run("sweep", kind="sweep"), run("t1", parent="sweep"), run("t2", parent="sweep", phase="failed")]
     held = [hold("a"), hold("b"), hold("c"), hold("t1", pool="spot"), hold("t2", pool="spot"), hold("c", pool="free")]
-    shown = found(facts(runs, held=held))
+    costs = {name: cost(16) for name in ("a", "b")} | {"c": cost(16, 8), "t1": cost(8), "t2": cost(8)}
+    shown = found(facts(runs, held=held, costs=costs))
     assert shown["experiment_cost"].value == pytest.approx((16 + 16 + 16 + 16) / 4)
     assert shown["experiment_cost"].details["unpriced_hours"] == 8
     assert shown["family_cost"].value == pytest.approx((32 + 16) / 2)  # gpt and the sweep
     assert shown["spot"].value == pytest.approx(16 / 48)
 
 
-def test_without_accelerators_a_node_costs_its_price() -> None:
+def test_without_accelerators_figures_are_of_cpus() -> None:
     one = hold("a", 3, units=64)._replace(unit="cpu", nodes=2)
     shown = found(facts([run("a")], held=[one]), terms=replace(TERMS, unit="cpu"))
-    assert shown["experiment_cost"].value == pytest.approx(12)
     assert shown["failures"].label == "Failures per 1,000 cpu hours"
 
 
@@ -160,12 +173,12 @@ def test_effective_training_is_of_runs_that_train() -> None:
 
 def test_nothing_known_is_said_and_is_never_zero() -> None:
     for of in (facts(), facts([run("a", took=None, phase="queued", attempts=0)])):
-        shown = found(of, terms=replace(TERMS, price=lambda pool: 0.0))
+        shown = found(of)
         empty = {name for name, one in shown.items() if one.value is None}
         assert empty >= set(shown) - {"experiments"}
         assert all(bool(one.unknown) == (one.value is None) for one in shown.values())
         assert all(one.definition for one in shown.values())
-    unpriced = found(facts([run("a")], held=[hold("a")]), terms=replace(TERMS, price=lambda pool: 0.0))
+    unpriced = found(facts([run("a")], held=[hold("a")], costs={"a": cost(0, 8)}))
     assert "no price" in unpriced["experiment_cost"].unknown
     assert "no price" in unpriced["family_cost"].unknown
 

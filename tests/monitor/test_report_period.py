@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.errors import Invalid
-from muster.monitor.report.period import months, spans, weeks, zone_of
+from muster.core.period import months, spans, weeks, zone_of
 
 NOW = datetime(2026, 11, 18, 10, 30, tzinfo=UTC).timestamp()
 ZONE = ZoneInfo("UTC")

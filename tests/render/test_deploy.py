@@ -340,6 +340,7 @@ def test_the_pod_of_the_server_that_leads_is_marked(tmp_path) -> None:
 def test_the_database_is_taken_from_the_variable_that_the_manifests_set(made, tmp_path, monkeypatch) -> None:
     (server,) = _of(made, "Deployment")
     (variable,) = server["spec"]["template"]["spec"]["containers"][0]["env"]
-    monkeypatch.setenv(variable["name"], "postgresql://muster:of-the-secret@muster-postgres/muster")
-    assert Settings.load(tmp_path, {}).url_of_store == "postgresql://muster:of-the-secret@muster-postgres/muster"
+    address = "postgresql://muster:of-the-secret@muster-postgres/muster"  # pragma: allowlist secret
+    monkeypatch.setenv(variable["name"], address)
+    assert Settings.load(tmp_path, {}).url_of_store == address
     assert Settings.load(tmp_path, {"store_url": "sqlite:///x"}).url_of_store == "sqlite:///x"

@@ -118,9 +118,11 @@ def test_what_is_not_carried_is_said(muster) -> None:
 
 
 def test_needs_and_arrays_are_not_carried_and_that_is_said(muster) -> None:
-    got = muster("render", "job.yaml", "-e", "kubernetes", "--set", "needs=[prepare, fetch]", "--set", "array=1-20")
+    got = muster("render", "job.yaml", "-e", "kubernetes", "--set", "needs=[prepare, fetch]", "--set", "array=1-20",
+                 "--set", "start_from=gpt-12@2000")  # fmt: skip
     assert got.code == 0, got.err
     assert "Muster waits for prepare, fetch" in got.err
+    assert "Muster gives it the checkpoint of gpt-12@2000; what is rendered begins without one" in got.err
     assert "20 tasks" in got.err
 
 

@@ -30,6 +30,17 @@ node_disk_read_bytes_total{device="dm-0"} 300
 node_network_receive_bytes_total{device="lo"} 5
 node_network_receive_bytes_total{device="eth0"} 40 1700000000000
 node_network_transmit_bytes_total{device="eth0"} NaN
+node_network_receive_errs_total{device="eth0"} 2
+node_network_receive_drop_total{device="eth0"} 3
+node_network_receive_drop_total{device="lo"} 100
+node_filesystem_size_bytes{device="/dev/sda1",fstype="ext4",mountpoint="/"} 1000
+node_filesystem_avail_bytes{device="/dev/sda1",fstype="ext4",mountpoint="/"} 100
+node_filesystem_size_bytes{device="/dev/sdb1",fstype="ext4",mountpoint="/data"} 1000
+node_filesystem_avail_bytes{device="/dev/sdb1",fstype="ext4",mountpoint="/data"} 800
+node_filesystem_size_bytes{device="/dev/loop1",fstype="squashfs",mountpoint="/snap/x"} 10
+node_filesystem_avail_bytes{device="/dev/loop1",fstype="squashfs",mountpoint="/snap/x"} 0
+node_filesystem_size_bytes{device="tmpfs",fstype="tmpfs",mountpoint="/run"} 10
+node_filesystem_avail_bytes{device="tmpfs",fstype="tmpfs",mountpoint="/run"} 0
 """
 
 
@@ -40,7 +51,11 @@ def test_the_machine_by_the_kernels_own_files() -> None:
     assert found["cpu"] > 0
     later = read_machine()
     assert all(later[name] >= found[name] for name in ("cpu", "disk_read", "sent") if found[name] is not None)
-    assert NodeSample.from_list([*node_sample(10.0, found, ())[:-1], []]) == node_sample(10.0, found, ())
+    assert 0 < found["disk"] <= 1
+    sample = node_sample(10.0, found, ())
+    raw = [list(one) if isinstance(one, tuple) else one for one in sample]
+    assert NodeSample.from_list(raw) == sample
+    assert NodeSample.from_list(raw[:-2]) == sample._replace(disk=None, errors=None), "of an older release"
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
@@ -83,6 +98,7 @@ def test_a_node_exporter_in_place_of_the_kernel() -> None:
         found = NodeExporter(served.url).read()
     assert (found["cpus"], found["cpu"], found["memory"], found["disk_read"]) == (2, 10.0, 1.6e10, 300)
     assert (found["received"], found["sent"], found["available"]) == (40, None, None)
+    assert (found["disk"], found["errors"]) == (0.9, 5)
     assert set(NodeExporter(served.url).read().values()) == {None}, "it is gone"
 
 

@@ -10,6 +10,8 @@ import pytest
 from rank_kit import documents, run, start
 
 from muster import wire
+from muster.runtime import checkpoint, signals
+from muster.runtime.folder import Folder
 
 LOOKING = """
 import json, sys
@@ -55,6 +57,31 @@ def test_each_request_to_save_is_seen_once(rank):
     for count in (255, 0, 1):  # it wraps around
         block[wire.CONTROL_SAVE_AT] = count
         assert [look()[1], look()[1]] == [True, False]
+
+
+def test_checkpoints_that_others_start_from_are_not_pruned(tmp_path, monkeypatch):
+    """What the launcher writes, and what a rank makes of it."""
+    for name in (wire.RANK, wire.RANK_DIR, wire.ATTEMPT):
+        monkeypatch.delenv(name, raising=False)
+    worker = Folder(tmp_path)
+    worker.prepare()
+    monkeypatch.setenv(wire.CONTROL, str(tmp_path / "control"))
+    monkeypatch.setenv(wire.CHECKPOINT_DIR, str(tmp_path / "kept"))
+    monkeypatch.setenv(wire.CHECKPOINT_KEEP, "1")
+    monkeypatch.setattr(signals, "_block", None)
+
+    def save(step: int) -> list[int]:
+        with checkpoint(step) as folder:
+            (folder / "state").write_text("x")
+        return sorted(int(path.name[5:]) for path in (tmp_path / "kept").glob("step-*"))
+
+    assert [save(0), save(1)] == [[0], [1]]
+    worker.keep_steps([1, 0])
+    assert [save(2), save(3)] == [[1, 2], [1, 3]]
+    worker.keep_steps([])
+    assert save(4) == [4]
+    worker.keep_steps(range(1000))
+    assert len(signals.kept_steps()) == wire.CONTROL_KEEP_MAX
 
 
 def test_a_rank_that_looks_shows_that_it_does_without_a_report(rank):

@@ -361,3 +361,40 @@ def test_who_is_within_his_quota_changes_with_what_his_queue_uses():
     loop.submit("child", 100, queue="c", gpus=2)
     loop.run(until=150.0)
     assert {"child", "small"} <= loop.running()
+
+
+@pytest.mark.parametrize("order", sorted(set(POLICIES) - {"turns", "fifo"}))
+def test_a_changed_priority_moves_a_queued_job_and_opens_a_running_one_to_preemption(order):
+    for backfill in ("none", "easy", "greedy"):
+        rules = Rules(defaults=QueueRules(order=order, backfill=backfill), preemption=QUICK)
+        loop = SchedulerLoop(rules, leave=0.0, checks=list(CHECKS))
+        loop.nodes(1, gpus=4)
+        loop.submit("runs", 1000, gpus=4, priority=90)
+        loop.tick()
+        for name in ("first", "second", "third"):
+            loop.submit(name, 50, gpus=4, priority=50)
+        loop.tick()
+        loop.set_priority("third", 80)
+        loop.set_priority("first", 10)
+        loop.tick()
+        assert loop.running() == {"runs"}, (order, backfill)
+        loop.now = 10.0
+        loop.stop("runs", grace=0.0)
+        loop.run()
+        started = [job for _, what, job, _ in loop.told if what == "starts"]
+        assert started[:4] == ["runs", "third", "second", "first"], (order, backfill, started)
+
+
+def test_a_running_gang_whose_priority_is_lowered_leaves_for_one_that_waits():
+    loop = SchedulerLoop(Rules(defaults=QueueRules(order="priority"), preemption=QUICK), checks=list(CHECKS))
+    loop.nodes(1, gpus=4)
+    loop.submit("runs", 1000, gpus=4, priority=50)
+    loop.tick()
+    loop.submit("waits", 50, gpus=4, priority=50)
+    loop.now = 10.0
+    loop.tick()
+    assert loop.running() == {"runs"}
+    loop.set_priority("runs", 20)
+    loop.tick()
+    assert loop.job("runs").phase == "stopping"
+    assert loop.left_for["runs"] == "waits"

@@ -16,15 +16,20 @@ from muster.core.rules import QueueRules, Rules
 from muster.sched.describe import describe
 from muster.sched.policies import POLICIES
 from rule_kit import (
+    efficiency_needs,
+    guard_rules,
     keeps,
     maintenances,
+    metric_needs,
     names,
     pool_rules,
     preemptions,
+    preflight_rules,
     project_rules,
     queue_rules,
     rules,
     seconds,
+    stages,
     targets,
     windows,
 )
@@ -64,6 +69,29 @@ def test_what_a_team_lead_reads():
     assert pool == ["It is only for eval jobs.", "Its quiet hours, in UTC, are mon-fri 20:00-06:00."]
 
 
+def test_what_the_guards_do():
+    policy = """
+    guards:
+    - {check: secrets, action: warn, projects: [sandbox, play]}
+    - {check: images, action: refuse, environments: [production], approved: ["r.example/*@sha256:*"], limit: 20GB}
+    - {check: advisories, action: warn, severity: critical}
+    """
+    found = lines(policy, "", "cluster")[-9:]
+    assert found == [
+        "For jobs of project sandbox or play: secrets in code, job files and environment variables are told to who "
+        "submits.",
+        "For jobs in the environment production: images that are not approved are refused. Approved: "
+        "`r.example/*@sha256:*`. The limit is 20GB.",
+        "Packages with a known vulnerability are told to who submits. It counts from the severity critical on.",
+        "For all other jobs: secrets in code, job files and environment variables are refused.",
+        "Files above the limit in a working directory are told to who submits. The limit is 100MB.",
+        "Outputs in notebooks are told to who submits.",
+        "Artifacts that could run code when they are loaded are quarantined.",
+        "For all other jobs: images that are not approved are not looked for.",
+        "Environments that are not approved are not looked for.",
+    ]
+
+
 def test_every_queue_has_a_section_and_so_have_those_to_come():
     made = parse_rules("defaults: {order: fifo}\nqueues: {b: {weight: 2}}", orders=POLICIES)
     found = [(part.about, part.name, part.title) for part in describe(made, [Queue("a"), Queue("default")])]
@@ -99,6 +127,11 @@ MODELS: dict[str, tuple[Path, st.SearchStrategy[Any]]] = {
     "Maintenance": (("pools", "p", "maintenance", "0"), maintenances()),
     "ProjectRules": (("projects", "x"), project_rules),
     "Keep": (("projects", "x", "keep"), keeps),
+    "PreflightRule": (("preflight", "0"), preflight_rules()),
+    "GuardRule": (("guards", "0"), guard_rules()),
+    "StageRules": (("promotion", "large"), stages),
+    "MetricNeed": (("promotion", "large", "metric"), metric_needs),
+    "EfficiencyNeed": (("promotion", "large", "efficiency"), efficiency_needs),
 }
 FIELDS = [
     (where, name)
@@ -138,11 +171,15 @@ def complete(made: Rules, data: st.DataObject) -> Rules:
     pool = data.draw(pool_rules).model_copy(
         update={"off_peak": (data.draw(windows()),), "maintenance": (data.draw(maintenances()),)}
     )
+    needs = {"metric": data.draw(metric_needs), "efficiency": data.draw(efficiency_needs)}
     added = {
+        "promotion": {"large": data.draw(stages).model_copy(update=needs)},
         "targets": {**made.targets, "trial": data.draw(targets)},
         "queues": {**made.queues, "q": queue},
         "pools": {**made.pools, "p": pool},
         "projects": {**made.projects, "x": data.draw(project_rules)},
+        "preflight": (data.draw(preflight_rules()),),
+        "guards": (data.draw(guard_rules()),),
     }
     return Rules.model_validate(made.model_copy(update=added).model_dump(warnings=False))
 

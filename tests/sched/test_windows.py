@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from muster.core.plan import Plan
 from muster.core.rules import DAYS, Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
+from muster.core.windows import closes, next_change, open_until, opens
 from muster.sched.backfill import expected_duration
-from muster.sched.windows import closes, next_change, open_until, opens
 from scheduler_kit import SchedulerLoop
 from streams import board_agrees, limits_hold, plan_is_sound
 

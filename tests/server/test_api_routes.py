@@ -21,6 +21,7 @@ from shape_kit import all_routes, check, checked, document
 # These send something else than JSON: streams, files, Markdown, arrays, or nothing.
 NO_JSON = {
     "GET /metrics",
+    "GET /v1/cost/focus",
     "GET /v1/jobs/{ref}/logs/stream",
     "GET /v1/jobs/{ref}/stream",
     "GET /v1/events/stream",
@@ -38,6 +39,7 @@ NO_JSON = {
     "POST /v1/runs/external/beat",
     "GET /v1/runs/{ref}/logbook",
     "GET /v1/projects/{project}/logbook",
+    "GET /v1/projects/{project}/optuna/{name}/snapshot",
 }
 UNUSED = {"FindingView"}  # the lines of /v1/engines/{name}/doctor
 

@@ -10,6 +10,7 @@ import pytest
 from fastapi import Response
 
 from muster.control.admission import Site
+from muster.control.spot_history import SpotHistory
 from muster.core.entities import Token
 from muster.core.errors import Refused
 from muster.core.state import State
@@ -33,7 +34,10 @@ def test_the_server_is_asked_about_itself_before_the_commit() -> None:
     ada = Identity("ada", Token("1", "first", "ada", "", "admin", superuser=True, created_at=0.0))
     clock, store = SimpleNamespace(now=lambda: 0.0), SimpleNamespace(state=State)
     ingest = SimpleNamespace(expected_ends=dict)
-    leader = SimpleNamespace(clock=clock, store=store, track=None, local=False, site=site, look=look, ingest=ingest)
+    leader = SimpleNamespace(
+        clock=clock, store=store, track=None, local=False, site=site, look=look, ingest=ingest,
+        spot_history=SpotHistory(None),
+    )  # fmt: skip
     body = SubmitBody.model_validate({"spec": {"name": "a", "run": "true"}, "dry_run": True})
     with pytest.raises(Refused):
         submit_job(body, cast(Leader, leader), ada, Response())

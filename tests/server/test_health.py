@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from muster.cli.check_server import _record
+from muster.control.external_admission import ExternalAdmission
 from muster.control.follow import Lag
+from muster.control.inspection import AdvisoryFile, Inspector
 from muster.core.entities import Token
 from muster.server.auth import Identity
 from muster.server.leader import Leader
@@ -24,7 +26,12 @@ def ask(superuser: bool, trouble: str = "", aside: tuple[SetAside, ...] = (), **
     store = SimpleNamespace(version=lambda: 9, set_aside=lambda limit: list(aside)[:limit])
     follower = SimpleNamespace(lag=lambda: Lag("record", 8, 1, trouble))
     sender = SimpleNamespace(status=lambda: {**QUIET, **outbox})
-    return health(cast(Leader, SimpleNamespace(store=store, followers=[follower], outbox=sender)), caller)
+    inspector = Inspector({}, AdvisoryFile(None))
+    external = ExternalAdmission([], {})
+    parts = SimpleNamespace(
+        store=store, followers=[follower], outbox=sender, external=external, inspector=inspector
+    )  # fmt: skip
+    return health(cast(Leader, parts), caller)
 
 
 @pytest.mark.parametrize(

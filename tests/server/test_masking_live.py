@@ -12,7 +12,7 @@ import pytest
 from live import LiveServer
 from muster.masking import Masker
 
-SECRET = "sk-live-51HqLyjWDarjtT1zdp7dc"
+SECRET = "sk-live-51HqLyjWDarjtT1zdp7dc"  # pragma: allowlist secret
 
 REPORTS = """
 import os, sys

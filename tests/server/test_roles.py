@@ -53,6 +53,10 @@ def may(route: str, who: str) -> bool:
         return who == needed
     if who == "nobody":
         return False
+    if who == "finance":  # reads costs and the names of projects, and does nothing else
+        return route.startswith(("GET /v1/cost", "GET /allocation", "GET /model/allocation")) or (
+            route == "GET /v1/projects"
+        )
     if needed == "anyone" or (who == "outsider" and route in OF_ANY_PROJECT):
         return True
     if needed in ("auditor", "superuser"):

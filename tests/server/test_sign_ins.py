@@ -16,7 +16,7 @@ from muster.store.base import EventFilter
 from muster.store.direct import DirectCommit
 from muster.store.memory import MemoryStore
 
-SECRET = "wYd5q0secret"
+SECRET = "wYd5q0secret"  # pragma: allowlist secret
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import statistics
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from html_kit import Page
 from muster.core.rules import Rules
+from muster.pages.axes import Axis, count_axis, share_axis, time_axis, waits_axis
 from muster.sim.model import Cluster, JobResult, PoolShape, Result, Sample, Setup, TraceJob
-from muster.sim.plots import Axis, count_axis, share_axis, time_axis, waits_axis
 from muster.sim.report import ReportContent, report
 from muster.sim.summary import fairness, fragmentation, jain, percentile, spans_of, summarise, utilisation
 from muster.sim.table import ratio_text, rows, span
@@ -174,30 +174,6 @@ def test_a_scale_of_powers_gives_each_power_the_same_room():
     assert [axis.place(value) for value in (0.0, 1.0, 10.0, 100.0, 1000.0)] == pytest.approx([0, 0, 1 / 3, 2 / 3, 1])
 
 
-class _Balanced(HTMLParser):
-    """Checks that every element is closed where it should be."""
-
-    VOID = ("meta", "br", "line")
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.text, self.links = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def story(**changes):
     results = [
         result([done(1, wait=0.0, queue="a"), done(2, wait=500.0, submit=50.0, queue="<b>")], samples(), name)
@@ -213,7 +189,7 @@ def story(**changes):
 
 def test_the_report_is_one_sound_file_that_fetches_nothing():
     text = report(story())
-    page = _Balanced()
+    page = Page()
     page.feed(text)
     page.close()
     assert page.open == []
@@ -240,7 +216,7 @@ def test_every_drawing_is_well_formed_and_has_a_title():
 def test_a_result_without_samples_or_jobs_has_a_report_too():
     bare = result([JobResult(TraceJob("r", 0.0, 1.0), refused="too wide")])
     text = report(story(results=[bare], summaries=[summarise(bare)], notes=[], origin={}))
-    page = _Balanced()
+    page = Page()
     page.feed(text)
     assert page.open == []
     assert "All 1 rows were in order." in " ".join(page.text)

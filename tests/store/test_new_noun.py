@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from budget_noun import BUDGETS, Budget, BudgetSet, BudgetSpent
+from allowance_noun import ALLOWANCES, Allowance, AllowanceSet, AllowanceSpent
 
 from muster.core.entities import ENTITIES
 from muster.core.errors import ConfigError, Invalid
@@ -20,21 +20,21 @@ from muster.store.registry import open_store
 from store_kit import check_against_log
 
 # Other tests look at every kind there is, and this one is for this file alone.
-PAYLOADS = {cls.KIND: KINDS.pop(cls.KIND) for cls in (BudgetSet, BudgetSpent)}
+PAYLOADS = {cls.KIND: KINDS.pop(cls.KIND) for cls in (AllowanceSet, AllowanceSpent)}
 EVENTS = [
-    Event(BudgetSet("vision", 100.0), 1.0, "ada"),
-    Event(BudgetSet("language", 50.0), 2.0, "ada"),
-    Event(BudgetSpent("language", 12.5), 3.0),
-    Event(BudgetSet("language", 80.0), 4.0, "ada"),
-    Event(BudgetSet("vision", None), 5.0, "ada"),
+    Event(AllowanceSet("vision", 100.0), 1.0, "ada"),
+    Event(AllowanceSet("language", 50.0), 2.0, "ada"),
+    Event(AllowanceSpent("language", 12.5), 3.0),
+    Event(AllowanceSet("language", 80.0), 4.0, "ada"),
+    Event(AllowanceSet("vision", None), 5.0, "ada"),
 ]
-EXPECTED = {"language": Budget("language", 80.0, 12.5)}
+EXPECTED = {"language": Allowance("language", 80.0, 12.5)}
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one line in the registry, for a test."""
-    monkeypatch.setitem(ENTITIES, BUDGETS.kind, BUDGETS)
+    monkeypatch.setitem(ENTITIES, ALLOWANCES.kind, ALLOWANCES)
     for kind, cls in PAYLOADS.items():
         monkeypatch.setitem(KINDS, kind, cls)
 
@@ -57,13 +57,13 @@ def engine(url: str) -> Iterator[sqlalchemy.Engine]:
 def written(url: str) -> None:
     store = open_store(url)
     store.append(EVENTS)
-    assert BUDGETS.all(store.state()) == EXPECTED
+    assert ALLOWANCES.all(store.state()) == EXPECTED
     store.close()
 
 
 def opened(url: str) -> Store:
     store = open_store(url)
-    assert BUDGETS.all(store.state()) == EXPECTED
+    assert ALLOWANCES.all(store.state()) == EXPECTED
     check_against_log(store)
     return store
 
@@ -71,18 +71,18 @@ def opened(url: str) -> Store:
 def test_in_memory() -> None:
     store = open_store("memory:")
     store.append(EVENTS)
-    assert BUDGETS.all(store.state()) == EXPECTED
+    assert ALLOWANCES.all(store.state()) == EXPECTED
     store.reload()
-    assert BUDGETS.all(store.state()) == EXPECTED
+    assert ALLOWANCES.all(store.state()) == EXPECTED
     check_against_log(store)
 
 
 def test_after_a_restart(url: str) -> None:
     written(url)
     store = opened(url)
-    listed = store.events(EventFilter(kind="budget."))
+    listed = store.events(EventFilter(kind="allowance."))
     assert [(event.kind, event.data) for event in listed] == [(event.kind, event.data) for event in EVENTS]
-    store.append([Event(BudgetSet("language", None), 6.0)])
+    store.append([Event(AllowanceSet("language", None), 6.0)])
     assert store.state().others == {}
     store.close()
     again = open_store(url)
@@ -101,7 +101,7 @@ def test_rebuilt_from_the_log(url: str, engine: sqlalchemy.Engine) -> None:
 def test_a_text_that_no_column_holds_is_refused(url: str) -> None:
     store = open_store(url)
     with pytest.raises(Invalid, match="can't be stored"):
-        store.append([Event(BudgetSet("a\0b", 1.0), 1.0)])
+        store.append([Event(AllowanceSet("a\0b", 1.0), 1.0)])
     assert store.state().others == {}
     store.close()
 
@@ -110,20 +110,22 @@ def test_a_release_without_the_noun_says_so(
     url: str, engine: sqlalchemy.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(url)
-    monkeypatch.delitem(ENTITIES, BUDGETS.kind)
+    monkeypatch.delitem(ENTITIES, ALLOWANCES.kind)
     for kind in PAYLOADS:
         monkeypatch.delitem(KINDS, kind)
-    with pytest.raises(ConfigError, match="entities of the kind 'budget', which this version of Muster does not know"):
+    with pytest.raises(
+        ConfigError, match="entities of the kind 'allowance', which this version of Muster does not know"
+    ):
         open_store(url)
     with engine.begin() as connection:
         connection.execute(sqlalchemy.update(tables.head).values(fold=1))
-    with pytest.raises(ConfigError, match=r"Event 1 of the log \(budget\.set\) can't be read: this version"):
+    with pytest.raises(ConfigError, match=r"Event 1 of the log \(allowance\.set\) can't be read: this version"):
         open_store(url)
 
 
 def test_a_state_that_never_had_one_is_the_same() -> None:
     state, store = State(), open_store("memory:")
-    assert BUDGETS.all(state) == {}
+    assert ALLOWANCES.all(state) == {}
     assert state == State()
     store.append([EVENTS[0], EVENTS[-1]])
     assert store.state().others == {}

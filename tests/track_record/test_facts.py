@@ -25,6 +25,11 @@ from muster.track.facts import command_params, flat, number_of, same_value, text
         ("python a.py --a 1 --no-bar --a 2", {"a": "2", "no_bar": "True"}),
         ("python a.py --unclosed 'quote", {}),
         ("python a.py # --lr 1", {}),
+        (
+            'export MUSTER_PARAMS=\'{"lr": 0.1, "act": "relu"}\'\npython a.py --a 1',
+            {"lr": "0.1", "act": "relu", "a": "1"},
+        ),
+        ("export MUSTER_PARAMS='[1'\npython a.py --a 1", {"a": "1"}),
         ("true", {}),
         ("", {}),
     ],

@@ -244,7 +244,10 @@ class TestCommands:
         for words, told in (
             (["import", str(tmp_path / "none")], "does not exist"),
             (["import", str(tmp_path)], "holds no runs"),
-            (["import", str(tmp_path), "--from", "neptune"], "Expected one of auto, wandb, tensorboard, mlflow"),
+            (
+                ["import", str(tmp_path), "--from", "neptune"],
+                "auto, wandb, ray-tune, optuna, tensorboard, mlflow",
+            ),
             (["export", "nobody", "--to", str(tmp_path)], "no run 'nobody'"),
             (["export", "nobody", "--to", str(tmp_path), "-f", "xml"], "Expected one of csv, mlflow, parquet"),
         ):

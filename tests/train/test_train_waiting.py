@@ -45,7 +45,7 @@ class SlowRun(Run):
 class SlowDataThenPasses(SlowRun):
     """A run of which one rank is slow in its data first, and then in its passes."""
 
-    slow = ((Feed, "ask", 0.3, range(1, TURN)), (Session, "loss", 0.3, range(TURN, 1000)))
+    slow = ((Feed, "ask", 0.6, range(1, TURN)), (Session, "loss", 0.6, range(TURN, 1000)))
 
     def _enter(self, rank: int, port: int) -> None:
         super()._enter(rank, port)

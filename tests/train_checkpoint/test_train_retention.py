@@ -14,14 +14,14 @@ found_lists = st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12
 )
 
 
-@given(found_lists, st.integers(1, 4), st.integers(0, 7))
-def test_what_may_go(found, keep, keep_every):
-    gone = set(doomed(found, keep, keep_every))
+@given(found_lists, st.integers(1, 4), st.integers(0, 7), st.frozensets(st.integers(0, 40), max_size=3))
+def test_what_may_go(found, keep, keep_every, needed):
+    gone = set(doomed(found, keep, keep_every, needed))
     good = [each for each in found if each.good]
     stay = [each for each in good if each.folder not in gone]
     assert stay[:keep] == good[:keep]
     assert bool(stay) == bool(good)
-    lasting = [each for each in good[keep:] if keep_every and each.step % keep_every == 0]
+    lasting = [each for each in good[keep:] if each.step in needed or (keep_every and each.step % keep_every == 0)]
     assert stay[keep:] == lasting
     for each in found:  # a damaged one goes only when enough newer good ones are there
         if not each.good and each.folder in gone:

@@ -38,6 +38,7 @@ class TokenView(TypedDict):
     user: str
     role: Role
     superuser: bool
+    finance: bool  # may read the costs of all projects, and nothing else
     created_at: float
     expires_at: float | None
     revoked_at: float | None

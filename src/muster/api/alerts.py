@@ -6,7 +6,7 @@ from muster.api.typed import Doc, TypedDict
 
 
 class AlertSubject(TypedDict):
-    kind: Literal["run", "node", "project", "server"]
+    kind: Literal["run", "node", "project", "budget", "server"]
     name: str
     title: str
     project: str

@@ -1,5 +1,8 @@
 """Artifacts of runs, code snapshots, and content by its digest."""
 
+from typing import NotRequired
+
+from muster.api.scans import ScanFinding, ScanStatus
 from muster.api.typed import Doc, TypedDict
 
 
@@ -11,6 +14,8 @@ class ArtifactView(TypedDict):
     time: float
     attempt: int
     doc: Doc  # mime, step, about; of a checkpoint: how to load it
+    scan: NotRequired[ScanStatus]  # absent of code
+    findings: NotRequired[list[ScanFinding]]
 
 
 class FolderView(TypedDict):

@@ -1,5 +1,7 @@
 """Liveness, readiness and status of the server."""
 
+from typing import Literal
+
 from muster.api.typed import TypedDict
 
 
@@ -40,12 +42,39 @@ class SetAside(TypedDict):
     bytes: int
 
 
+class AdmissionStatus(TypedDict):
+    """A company's own admission check, and how it has done since this server began to lead."""
+
+    name: str
+    kind: Literal["plug-in", "hook"]
+    where: str
+    deadline: float  # seconds
+    on_error: Literal["refuse", "allow"]
+    projects: list[str]  # whose jobs it sees; none: everybody's
+    asked: int
+    warned: int
+    refused: int
+    failed: int
+    error: str  # the last one
+    seconds: float  # of the last answer
+
+
+class AdvisoriesStatus(TypedDict):
+    """The advisories of the settings."""
+
+    path: str
+    count: int
+    error: str  # why they can't be read
+
+
 class ServerHealth(TypedDict):
     version: int
     healthy: bool  # whether everything was written and delivered
     followers: list[FollowerLag]
     outbox: OutboxStatus | None  # for administrators, if there is one
     set_aside: list[SetAside]
+    admission: list[AdmissionStatus]  # for administrators
+    advisories: AdvisoriesStatus | None  # for administrators, if the settings name any
 
 
 class ServerView(TypedDict):

@@ -18,6 +18,14 @@ class ResourcesView(TypedDict):
     accelerator_memory: int  # bytes of each; 0: any, or unknown
 
 
+class StartView(TypedDict):
+    """The checkpoint of another run that a job starts from."""
+
+    run: str
+    step: int | None  # that was asked for; null: the newest
+    taken: int | None  # the step of the one that it has; null: none yet
+
+
 class CheckpointMarkView(TypedDict):
     """The last committed checkpoint."""
 
@@ -72,11 +80,14 @@ class JobView(TypedDict):
     priority: int
     restarts: dict[str, int]  # by the category of their reason
     checkpoint: CheckpointMarkView | None
+    start_from: NotRequired[StartView | None]  # older servers don't send it
     progress: ProgressView | None
     purpose: str | None
     parent: str | None  # the job that it belongs to, by its id
     index: int | None  # of a task of an array, which is its parent
     array: ArrayView | None  # of an array
+    # In the answer to its submission: of budgets that it is over, and of the checks of this installation.
+    warnings: NotRequired[list[str]]
     needs: dict[str, str]  # the jobs that it starts after, by their ids → succeeded, ended or failed
     tags: dict[str, str]
     run: str
@@ -126,6 +137,7 @@ class DryRun(WhatIfView):
 class BatchAccepted(TypedDict):
     id: str
     number: int
+    warnings: NotRequired[list[str]]
 
 
 class BatchRefused(TypedDict):
@@ -220,10 +232,14 @@ class RestartView(TypedDict):
 
 
 class CostView(TypedDict):
+    """`amount`: what the ledger has of the run, and what its attempt has cost so far; `platform` is a part of it."""
+
     node_hours: float
     accelerator_hours: float
-    amount: float
     startup: float
+    currency: str
+    amount: float
+    platform: float
 
 
 class JobSummary(TypedDict):

@@ -1,5 +1,6 @@
 """The model registry."""
 
+from muster.api.scans import ScanStatus
 from muster.api.typed import Doc, TypedDict
 from muster.api.words import Stage
 
@@ -64,6 +65,7 @@ class PromotionView(TypedDict):
 
 class VersionDetail(VersionView):
     promotions: list[PromotionView]
+    scan: ScanStatus | None  # the worst of the artifacts that it is made from; null if there are none here
 
 
 class ModelAliases(TypedDict):

@@ -61,6 +61,26 @@ class RunView(RunFacts):
     data: list[str]  # names of the data sets that it read
 
 
+class VulnerableView(TypedDict):
+    """A package with a known vulnerability."""
+
+    package: str
+    version: str
+    advisory: str
+    severity: str | None  # low, medium, high, critical; null: not known
+    aliases: list[str]
+    summary: str
+    fixed_in: list[str]
+
+
+class EnvironmentCheck(TypedDict):
+    """Packages compared with the advisories of the server."""
+
+    packages: int
+    advisories: int  # that they were compared with
+    vulnerable: list[VulnerableView]
+
+
 @open_ended
 class InputView(TypedDict):
     """Something that the run read, with what was recorded of it."""
@@ -76,6 +96,8 @@ class RunDetail(RunView):
     summaries: dict[str, SummaryView]  # of its metrics
     inputs: list[InputView]
     output: OutputView | None  # null for a run that is not a job's
+    # Packages of its environment with known vulnerabilities; null without advisories, or if they can't be read.
+    vulnerable: list[VulnerableView] | None
 
 
 class RunPurged(TypedDict):
@@ -149,6 +171,7 @@ class CheckpointView(TypedDict):
     bytes: int
     time: float
     gone_at: NotRequired[float]  # when it was removed
+    taken_from: NotRequired[str]  # of another run that this one starts from: that run and its step, as `gpt-12@2000`
 
 
 class CheckpointList(TypedDict):

@@ -1,5 +1,6 @@
 """Reasons, forecasts of starts, and why a job is in its current state."""
 
+from muster.api.cost import CostEstimate
 from muster.api.typed import Doc, NotRequired, TypedDict
 from muster.api.words import Phase
 
@@ -54,7 +55,8 @@ class OfferView(TypedDict):
 
     pool: str
     engine: str
-    per_hour: float
+    per_hour: float  # 0 where the pool has no price
+    priced: bool  # whether it has one
     opens_at: float | None
     forecast: ForecastView | None
     waiting: int
@@ -64,6 +66,7 @@ class OfferView(TypedDict):
 class WhatIfView(TypedDict):
     """What would happen to a job that was only checked."""
 
+    warnings: NotRequired[list[str]]  # of guards, and of the checks of this installation
     starts_now: bool
     nodes: list[str]
     pool: str
@@ -73,6 +76,7 @@ class WhatIfView(TypedDict):
     sooner: list[VariantView]
     waits_for: list[SuggestionView]
     offers: list[OfferView]
+    cost: NotRequired[CostEstimate]  # where anything has a price
 
 
 class RunEstimate(TypedDict):
@@ -91,6 +95,7 @@ class JobForecast(TypedDict):
     forecast: ForecastView | None
     offers: list[OfferView]
     estimate: RunEstimate
+    cost: NotRequired[CostEstimate]  # where anything has a price
     engine_estimate: NotRequired[float | None]  # of a job that waits in the engine's own queue
 
 

@@ -9,6 +9,8 @@ ACTIVE: Final[frozenset[str]] = frozenset({"starting", "running", "stopping"})
 FINAL: Final[frozenset[str]] = frozenset({"succeeded", "failed", "stopped"})
 Kind = Literal["train", "eval", "data", "sweep", "session"]  # of a job
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+Rung = Literal["unit", "resume", "smoke", "failure", "canary"]  # of preflight, in ascending order
+RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
 WorkClass = Literal["single", "distributed", "trial", "evaluation", "session"]
 WorkerState = Literal["starting", "running", "ended"]
 

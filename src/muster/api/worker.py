@@ -20,6 +20,7 @@ class IngestReply(TypedDict):
     done: bool
     execs: list[str]  # ids of exec sessions that wait for this worker
     time: float | None  # the server's clock
+    keep: list[int]  # steps of checkpoints that the run must not prune: others have yet to start from them
 
 
 class MeetReply(TypedDict):

@@ -25,6 +25,7 @@ def artifacts(
     to: Annotated[str | None, typer.Option(help="get: a folder here. put: a path in the run.")] = None,
     kind: Annotated[str, typer.Option(help="put: file, media, checkpoint or model.")] = "file",
     step: Annotated[int | None, typer.Option(help="put: the step that it belongs to.")] = None,
+    why: Annotated[str | None, typer.Option(help="get: why an administrator takes what is quarantined.")] = None,
     about: Annotated[str | None, typer.Option(help="put: a sentence about it.")] = None,
     collect: Annotated[
         bool, typer.Option("--collect", help="Remove what the projects' retention lets go, now rather than tonight.")
@@ -43,7 +44,7 @@ def artifacts(
         if action == "ls":
             _list(at, run, paths or [""], json)
         elif action == "get":
-            _get(at, run, paths or [""], Path(to or "."), json)
+            _get(at, run, paths or [""], Path(to or "."), why, json)
         elif action == "put":
             _put(at, run, paths or [], {"to": to, "kind": kind, "step": step, "about": about}, json)
         else:
@@ -65,12 +66,14 @@ def _list(at: Client, run: str, prefixes: list[str], json: bool) -> None:
     for one in found:
         doc = one["doc"]
         said = str(doc.get("about") or doc.get("load") or "")
+        if one.get("findings"):
+            said = f"{one.get('scan')}: {one['findings'][0]['what']}"
         shown.add_row(one["path"], one["kind"], size(one["bytes"]), since(one["time"]), said)
     show_table(shown)
 
 
-def _get(at: Client, run: str, prefixes: list[str], folder: Path, json: bool) -> None:
-    written = [path for prefix in prefixes for path in get_files(at, run, prefix, folder)]
+def _get(at: Client, run: str, prefixes: list[str], folder: Path, why: str | None, json: bool) -> None:
+    written = [path for prefix in prefixes for path in get_files(at, run, prefix, folder, why)]
     if json:
         emit({"files": [str(path) for path in written]})
         return

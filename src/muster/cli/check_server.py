@@ -74,7 +74,10 @@ def server(home: Path) -> Iterator[Check]:
             yield Check("token", "fail", error.message, error.hint)
         else:
             yield Check("token", "ok", f"valid: {me['user']}, {'superuser' if me['superuser'] else me['role']}")
-            yield from _record(to.health())
+            health = to.health()
+            yield from _record(health)
+            yield from _admission(health)
+            yield from _advisories(health)
 
 
 def _record(health: ServerHealth) -> Iterator[Check]:
@@ -101,6 +104,32 @@ def _record(health: ServerHealth) -> Iterator[Check]:
         yield Check("messages", "warn", detail, "Check `hooks` in the server's settings, and their receivers.")
     elif outbox and outbox["error"]:
         yield Check("messages", "warn", f"{outbox['waiting']} wait: {outbox['error']}", "They are tried again.")
+
+
+def _admission(health: ServerHealth) -> Iterator[Check]:
+    """The company's own admission checks, each with what its failure means."""
+    for one in health.get("admission", []):
+        whose = f" for {', '.join(one['projects'])}" if one["projects"] else ""
+        terms = f"{one['where']}{whose}, {one['deadline']:g} s, on_error {one['on_error']}"
+        counts = f"asked {one['asked']} times, refused {one['refused']}, failed {one['failed']}"
+        name = f"admission {one['kind']} {one['name']}"
+        if one["error"]:
+            means = "jobs are refused" if one["on_error"] == "refuse" else "jobs are accepted without it"
+            yield Check(name, "warn", f"{terms}; {counts}; {one['error']}", f"While it fails, {means}.")
+        else:
+            yield Check(name, "ok", f"{terms}; {counts}")
+
+
+def _advisories(health: ServerHealth) -> Iterator[Check]:
+    """Whether known vulnerable packages can be looked up."""
+    found = health.get("advisories")
+    if found is None:
+        return
+    if found["error"]:
+        hint = "Correct `advisories` in config.toml, or the file. Guards that refuse for them refuse every lock file."
+        yield Check("advisories", "warn", found["error"], hint)
+    else:
+        yield Check("advisories", "ok", f"{found['count']:,} of {found['path']}")
 
 
 def launchers(home: Path) -> Iterator[Check]:

@@ -16,6 +16,10 @@ def jobs(incomplete: str) -> list[tuple[str, str]]:
     return _offered(incomplete, lambda to: [(job.id, job.phase) for job in to.jobs(limit=200)])
 
 
+def studies(incomplete: str) -> list[tuple[str, str]]:
+    return _offered(incomplete, lambda to: [(one["id"], one["phase"]) for one in to.studies(everything=True)])
+
+
 def queues(incomplete: str) -> list[tuple[str, str]]:
     return _offered(incomplete, lambda to: [(queue["name"], queue["project"]) for queue in to.queues()])
 

@@ -9,6 +9,8 @@ from itertools import groupby, pairwise
 
 from rich.text import Text
 
+from muster.pages.axes import round_ticks, tick_text
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -41,8 +43,8 @@ def draw(
     xs = [x for x, _ in points] + [step for step, _ in marks]
     xs += x_range or ()
     y_range = _span([y for _, y in points])
-    y_ticks = _ticks(y_range, max(2, height // 2))
-    labels = [_number(tick, y_ticks) for tick in y_ticks]
+    y_ticks = round_ticks(*y_range, max(2, height // 2))
+    labels = [tick_text(tick, y_ticks) for tick in y_ticks]
     margin = max(len(text) for text in labels) + 2  # a space before the label, the axis after it
     grid = _Grid(max(8, width - margin - len(x_label) - 1), max(2, height), _span(xs), y_range)
     for one, parts in runs:
@@ -131,26 +133,6 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _ticks(span: tuple[float, float], most: int) -> list[float]:
-    """Round numbers within the span, 1, 2 or 5 times a power of ten apart: about `most`, or else its two ends."""
-    low, high = span
-    rough = (high - low) / most
-    scale = 10.0 ** math.floor(math.log10(rough))
-    step = next(scale * factor for factor in (1, 2, 5, 10) if scale * factor >= rough)
-    ticks = [n * step for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-    return ticks if len(ticks) >= 2 else [low, high]
-
-
-def _number(value: float, ticks: Sequence[float]) -> str:
-    """The value with as many decimals as are needed to distinguish the ticks."""
-    gap = abs(ticks[1] - ticks[0])
-    largest = max(abs(tick) for tick in ticks)
-    if largest >= 1e6 or gap < 1e-4:
-        return f"{value:.3g}" if gap > largest * 1e-2 else f"{value:.6g}"
-    decimals = max(0, -math.floor(math.log10(gap) + 1e-9))
-    return f"{value + 0.0:,.{decimals}f}"
-
-
 def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Every dot on the line between two dots, both included."""
     (x0, y0), (x1, y1) = start, end
@@ -170,11 +152,11 @@ def _rows(grid: _Grid, labels: dict[int, str], margin: int) -> Iterator[Text]:
 
 def _x_axis(grid: _Grid, margin: int, name: str) -> Iterator[Text]:
     """The axis with its name at the end, then its numbers under their ticks."""
-    ticks = _ticks(grid.x_range, max(2, grid.columns // 10))
+    ticks = round_ticks(*grid.x_range, max(2, grid.columns // 10))
     axis, numbers = ["─"] * grid.columns, [" "] * (grid.columns + margin)
     for tick in ticks:
         axis[grid.column(tick)] = "┬"
-        text = _number(tick, ticks)
+        text = tick_text(tick, ticks)
         start = min(max(0, margin + grid.column(tick) - len(text) // 2), len(numbers) - len(text))
         if all(letter == " " for letter in numbers[max(0, start - 1) : start + len(text)]):
             numbers[start : start + len(text)] = text

@@ -7,14 +7,18 @@ from typing import Any
 
 from rich.text import Text
 
-from muster.api.why import ForecastView, ReasonView, VariantView, WhatIfView
+from muster.api.cost import CostEstimate
+from muster.api.jobs import DryRun
+from muster.api.why import ForecastView, ReasonView, VariantView
 from muster.cli.forecast import show_offers, when
-from muster.cli.output import cause_lines, err, out
+from muster.cli.format import span
+from muster.cli.output import cause_lines, err, out, show_table, table
+from muster.core.money import format_amount
 
 _SHOWN = 3  # maximum variants, nodes and jobs of each kind
 
 
-def show_accepted(source: str, name: str, answer: WhatIfView, after: Sequence[str] = ()) -> None:
+def show_accepted(source: str, name: str, answer: DryRun, after: Sequence[str] = ()) -> None:
     """`after`: jobs of the same call that it needs; the answer is what would happen without them."""
     screen = out()
     screen.print(Text(f"{source} is in order and would be accepted as {name}"))
@@ -36,7 +40,33 @@ def show_accepted(source: str, name: str, answer: WhatIfView, after: Sequence[st
         screen.print(Text.assemble(("  sooner       ", "dim"), (f"{variant['message']}{at}", "green")))
     for other in answer["waits_for"][:_SHOWN]:
         _line("waits for", other["message"])
+    for warning in answer.get("warnings") or ():
+        _line("warning", str(warning))
     show_offers(answer["offers"])
+    if (cost := answer.get("cost")) is not None:
+        _show_cost(cost, answer["forecast"]["at"])
+
+
+def _show_cost(cost: CostEstimate, now: float) -> None:
+    """A table: the job as it is asked for, then the alternatives."""
+    currency, learnt = cost["currency"], cost["source"] == "learnt"
+    heads = ("an hour", "P50" if learnt else "assumed", "P90" if learnt else "limit")
+    made = table("cost", "start", *heads, "", right=heads)
+    for one in cost["choices"]:
+        start = "-" if one["start"] is None else "now" if one["start"] <= now else f"in {span(one['start'] - now)}"
+        cells = ["-" if value is None else format_amount(value) for value in (one["per_hour"], one["p50"], one["p90"])]
+        where = f"{one['differs']}, pool {one['pool']}" if one["what"] == "this" and one["pool"] else one["differs"]
+        change = (
+            f"-o {' -o '.join(f'{key}={_value(value)}' for key, value in one['set'].items())}" if one["set"] else ""
+        )
+        words = "; ".join([*([change] if change else []), *one["notes"]])
+        made.add_row(Text(where), start, *cells, Text(words, style="dim"))
+    show_table(made)
+    each = f"of one of {cost['tasks']} tasks, " if cost["tasks"] > 1 else ""
+    ran = "by how long such jobs ran" if learnt else f"if it runs {span(cost['seconds_p50'])}: few jobs have ended here"
+    _line("amounts", f"{each}in {currency}, {ran}")
+    for words in cost["unknown"]:
+        _line("not known", words)
 
 
 def show_refused(source: str, reasons: Sequence[ReasonView]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from muster.core.money import format_amount
+
 Data = Mapping[str, Any]
 
 _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
@@ -18,12 +20,21 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "run.params": lambda data: f"set the {_count(data, 'parameter')} {_keys(data)}",
     "run.tags": lambda data: f"set or removed the {_count(data, 'tag')} {_keys(data)}",
     "artifact.put": "put the artifact {path}",
+    "artifact.quarantined": "quarantined the artifact {path}: {what}",
+    "artifact.opened": "downloaded the quarantined artifact {path}: {why}",
     "artifact.removed": "removed the artifact {path}",
+    "run.approved": "approved the run for {stage}",
+    "run.promoted": lambda data: (
+        f"promoted {data['run']} to {data['stage']}"
+        + (f" without {_list(data['overridden'])}" if data["overridden"] else "")
+    ),
     "note.added": "wrote a note",
     "experiment.created": "made the experiment {experiment} ({name})",
     "experiment.changed": lambda data: f"changed {_list(data['fields'])} of the experiment {data['name']}",
     "experiment.hidden": "hid the experiment {name}",
     "experiment.restored": "restored the experiment {name}",
+    "optuna.created": "made the Optuna journal {name}",
+    "optuna.deleted": "deleted the Optuna journal {name} with its studies",
     "model.created": "made the model {name}",
     "model.changed": lambda data: f"changed {_list(data['fields'])} of the model {data['name']}",
     "model.deleted": "deleted the model {name} with every version",
@@ -50,6 +61,27 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "token.revoked": "revoked the token {id}",
     "secret.set": "set the secret {name}",
     "secret.removed": "removed the secret {name}",
+    "budget.set": lambda data: (
+        f"set the budget {data['name']} to {format_amount(data['amount'], data['currency'])}, {data['mode']}"
+    ),
+    "budget.granted": lambda data: (
+        f"granted the budget {data['name']} {format_amount(data['amount'])} more in {data['period']}: {data['why']}"
+    ),
+    "budget.removed": "removed the budget {name}",
+    "study.started": "started the study {name}",
+    "study.changed": "changed the study: {why}",
+    "study.enqueued": lambda data: f"wants {_points(data['params'])} tried next",
+    "study.waits": lambda data: f"waits: {data['wait']['message']}" if data["wait"] else "waits no more",
+    "study.ended": lambda data: f"the study is over: {data['summary']['why']}",
+    "study.archived": "archived the trials of the study",
+    "trial.started": lambda data: f"trial {data['number']} tries {_params(data['params'])}{_after(data['note'])}",
+    "trial.reported": lambda data: f"trial {data['number']} passed {_levels(data['rungs'])}",
+    "trial.leaving": lambda data: f"trial {data['number']} is to leave{_after(data['note'])}",
+    "trial.paused": lambda data: (
+        f"trial {data['number']} is paused" + (f" at step {data['step']}" if data["step"] is not None else "")
+    ),
+    "trial.promoted": lambda data: f"trial {data['number']} goes on{_after(data['note'])}",
+    "trial.ended": lambda data: f"trial {data['number']} {data['outcome']}{_values(data)}{_after(data['note'])}",
     "project.member": lambda data: f"made {data['user']} {data['role'] or 'no member any more'} of {data['name']}",
 }
 
@@ -59,8 +91,29 @@ def words(kind: str, data: Data) -> str | None:
     found = _WORDS.get(kind)
     try:
         return None if found is None else found.format(**data) if isinstance(found, str) else found(data)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, IndexError):
         return None
+
+
+def _params(params: Data) -> str:
+    return ", ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+                     for name, value in params.items())  # fmt: skip
+
+
+def _points(points: list[Data]) -> str:
+    return _params(points[0]) if len(points) == 1 else f"{len(points)} points"
+
+
+def _levels(rungs: list[Any]) -> str:
+    return ", ".join(f"level {level:g}: {values[0]:.5g}" for level, _, values in rungs)
+
+
+def _values(data: Data) -> str:
+    return f": {', '.join(f'{value:.5g}' for value in data['values'])}" if data["values"] else ""
+
+
+def _after(note: str) -> str:
+    return f": {note}" if note else ""
 
 
 def _failed(data: Data) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.api.cost import CostEstimate
 from muster.api.why import (
     Calibration,
     ForecastList,
@@ -23,6 +24,7 @@ from muster.cli.connect import client
 from muster.cli.node_history import seconds
 from muster.cli.output import emit, note, out, show_table, table
 from muster.client import Client, Job, MusterError
+from muster.core.money import format_amount
 
 _CUT = {
     "jobs": "jobs far behind were left out",
@@ -86,22 +88,39 @@ def start_and_cost(to: Client, job: Job) -> str:
         parts.append(_sentence(found))
     elif found["phase"] in ("starting", "running"):
         parts.append("starts now")
-    return "; ".join([*parts, *_cost(found["estimate"])])
+    cost = found.get("cost")
+    told = [cost_sentence(cost, found["estimate"]["most"])] if cost is not None else []
+    return "; ".join([*parts, *_run_time(found["estimate"]), *told])
 
 
-def _cost(known: RunEstimate) -> Iterator[str]:
-    price, p50, p90, most = known["per_hour"], known["p50"], known["p90"], known["most"]
+def cost_sentence(cost: CostEstimate, most: float | None) -> str:
+    """`most`: its `max_duration`."""
+    this, currency = cost["choices"][0], cost["currency"]
+    p50, p90, per_hour = this["p50"], this["p90"], this["per_hour"]
+    if p50 is None or per_hour is None:
+        return ", ".join(this["notes"]) or "its cost is not known"
+    assumed = f" if it runs {format.span(cost['seconds_p50'])}, as is assumed" if cost["source"] != "learnt" else ""
+    words = [f"expected {format_amount(p50, currency)}{assumed or ' (P50)'}"]
+    if p90 is not None:
+        by = "P90" if cost["source"] == "learnt" and p90 != p50 else "by its max_duration"
+        words.append(f"at most {format_amount(p90)} ({by})")
+    elif most is None:
+        words.append("nothing limits its run time")
+    each = f", for each of {cost['tasks']} tasks" if cost["tasks"] > 1 else ""
+    return ", ".join([*words, f"{format_amount(per_hour)} an hour"]) + each
+
+
+def _run_time(known: RunEstimate) -> Iterator[str]:
+    p50, p90 = known["p50"], known["p90"]
     if p50 is not None:
         late = f", 9 times of 10 within {format.span(p90)}" if p90 is not None and p90 > p50 else ""
         yield f"such jobs ran about {format.span(p50)}{late}"
-    if price is not None:
-        hours = [("about {:.2f}", p50), ("at most {:.2f} by its max_duration", most)]
-        sums = [text.format(price * seconds / 3600) for text, seconds in hours if seconds is not None]
-        yield ", ".join([f"{price:.2f} an hour", *sums])
 
 
 def _show_job(found: JobForecast) -> None:
     out().print(Text.assemble((found["id"], "bold"), f": {_sentence(found)}"))
+    if (cost := found.get("cost")) is not None:
+        out().print(Text(f"  {cost_sentence(cost, found['estimate']['most'])}"))
     show_offers(found["offers"])
 
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.api import numbers
-from muster.api.jobs import ArrayView
+from muster.api.jobs import ArrayView, StartView
 from muster.api.numbers import JsonFloat
 from muster.api.words import is_measurement
 from muster.core.units import format_accelerators, format_size
 
 _BAR = 20  # characters
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def span(seconds: float | None) -> str:
@@ -101,6 +102,12 @@ def tasks(array: ArrayView) -> str:
     return ", ".join(f"{count} {phase}" for phase, count in array["phases"].items())
 
 
+def start(start: StartView) -> str:
+    """`gpt-12@2000`, and what of it is not known yet."""
+    step = start["step"] if start["taken"] is None else start["taken"]
+    return f"{start['run']}@{step}" if step is not None else f"the newest checkpoint of {start['run']}"
+
+
 def progress_cell(progress: Mapping[str, Any] | None, running: bool) -> str:
     """For a column of a table: the steps and, while it runs, the rate and one metric."""
     if not progress or progress["step"] is None or not running:
@@ -130,6 +137,14 @@ def progress_line(progress: Mapping[str, Any] | None) -> str:
     if progress.get("eta"):
         parts.append(f"{about}{span(progress['eta'])} left")
     return "  ".join(parts)
+
+
+def bars(values: Sequence[float | None], top: float) -> str:
+    """One bar per value, scaled to `top`; a blank for None."""
+    return "".join(
+        " " if value is None else _BARS[min(max(round(value / top * 8), 1), 8) - 1] if top > 0 else _BARS[0]
+        for value in values
+    )
 
 
 def _guessed(progress: Mapping[str, Any]) -> bool:

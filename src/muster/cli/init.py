@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
@@ -18,12 +18,25 @@ from muster.cli.output import emit, out, table
 from muster.core.errors import Invalid
 from muster.core.suggest import did_you_mean
 
+_EVERY: Final = "_project"  # the folder of what every template is given: the CI file and what the tests need
+# What several templates have, from another folder.
+_SHARED: Final[Mapping[str, tuple[str, ...]]] = {
+    "ddp": ("_language/grammar.py", "_language/model.py"),
+    "eval": ("_language/grammar.py", "_language/model.py"),
+    "lora": ("_language/grammar.py", "_language/model.py"),
+    "data": ("_language/grammar.py",),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Template:
     name: str
     title: str  # the first line of its README
-    files: tuple[str, ...]
+    sources: Mapping[str, Traversable]  # of each file, by where it goes
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(sorted(self.sources))
 
 
 def offered(incomplete: str) -> list[tuple[str, str]]:
@@ -43,7 +56,7 @@ def init(
     list_: Annotated[bool, typer.Option("--list", help="Show the templates and stop.")] = False,
     json_: Json = False,
 ) -> None:
-    """Copy a starter template: job.yaml, a training script and a README, ready to run."""
+    """Copy a starter template: job.yaml, a program with its tests, a CI file and a README, ready to run."""
     if list_:
         _show(templates(), json_)
         return
@@ -53,7 +66,8 @@ def init(
     target = directory if directory is not None else Path(made.name)
     copy(made, target)
     here = target.resolve() == Path.cwd()
-    command = "muster run job.yaml" if here else f"cd {shlex.quote(str(target))} && muster run job.yaml"
+    first = "muster tune study.yaml" if "study.yaml" in made.files else "muster run job.yaml"
+    command = first if here else f"cd {shlex.quote(str(target))} && {first}"
     if json_:
         document = {"template": made.name, "directory": str(target), "files": list(made.files), "next": command}
         emit(document)
@@ -87,11 +101,11 @@ def copy(template: Template, target: Path) -> None:
             f"init: {target} already has {', '.join(taken)}, and nothing is overwritten.",
             "Name another folder, or move those files away.",
         )
-    for name in template.files:
+    for name, source in template.sources.items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
-            file.write((_root() / template.name).joinpath(name).read_bytes())
+            file.write(source.read_bytes())
 
 
 def _root() -> Traversable:
@@ -100,16 +114,17 @@ def _root() -> Traversable:
 
 def _read(folder: Traversable) -> Template:
     title = (folder / "README.md").read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-    return Template(folder.name, title, tuple(sorted(_walk(folder))))
+    shared = {name.rpartition("/")[2]: _root() / name for name in _SHARED.get(folder.name, ())}
+    return Template(folder.name, title, dict(_walk(_root() / _EVERY)) | shared | dict(_walk(folder)))
 
 
-def _walk(folder: Traversable, prefix: str = "") -> Iterator[str]:
+def _walk(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             if entry.name not in ("__pycache__", "checkpoints"):
                 yield from _walk(entry, f"{prefix}{entry.name}/")
         else:
-            yield prefix + entry.name
+            yield prefix + entry.name, entry
 
 
 def _names() -> str:

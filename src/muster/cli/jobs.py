@@ -1,9 +1,10 @@
-"""`muster ls`, `stop` and `resume`: lists, stops and resumes jobs."""
+"""`muster ls`, `stop`, `resume` and `priority`: lists, stops and resumes jobs, and changes their priority."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -11,14 +12,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.studies import StudyLine
 from muster.api.words import PHASES, UNFINISHED
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client, for_each
 from muster.cli.live_screen import EVERY, watch_json, watch_screen
 from muster.cli.output import emit, note, phase_text, show_table, table
+from muster.cli.tune_job import best_cell, progress_cell, study_lines, study_of
 from muster.client import Client, Job
-from muster.core.units import InvalidValue, parse_duration
+from muster.core.units import PRIORITIES, InvalidValue, format_priority, parse_duration, parse_priority
 
 FINISHED = PHASES[len(UNFINISHED) :]
 _RECENT = 10  # finished jobs that `ls` shows below the unfinished ones
@@ -66,13 +69,13 @@ def ls(
         if watch and json:
             watch_json(lambda: {"jobs": [job.raw for job in find(to)]}, every)
         elif watch:
-            watch_screen(lambda: (Group(_head(), jobs_table(find(to))), False), every)
+            watch_screen(lambda: (Group(_head(), _table(to, find(to))), False), every)
         else:
             jobs = find(to)
             if json:
                 emit({"jobs": [job.raw for job in jobs]})
             elif jobs:
-                show_table(jobs_table(jobs))
+                show_table(_table(to, jobs))
             else:
                 only = phase or any(chosen.values())
                 note("No jobs", " match." if only else ". Submit one with `muster run`.")
@@ -117,14 +120,41 @@ def resume(
         note((f"{job.id} is stopping; waiting until it has stopped, at most {timeout}", "dim"))
 
     def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
-        job = to.resume(ref, patience, say, checkpoint=checkpoint, from_scratch=from_scratch)
+        job = to.job(ref)
+        if study_of(to, job) is not None:
+            to.resume_study(job.id, patience)
+            return to.job(job.id).raw, f"{job.id} goes on; see `muster tune status {job.id}`"
+        job = to.resume(job.id, patience, say, checkpoint=checkpoint, from_scratch=from_scratch)
         if job.array:
             return job.raw, f"{job.id} is {job.phase} again: {format.tasks(job.array)}"
         start = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning"
-        start += ": it has no checkpoint" if not job.checkpoint and not from_scratch else ""
+        if job.start_from and not job.checkpoint and not from_scratch:
+            start = f"from {format.start(job.start_from)}"
+        elif not job.checkpoint and not from_scratch:
+            start += ": it has no checkpoint"
         return job.raw, f"{job.id} is {job.phase} again, {start}"
 
     for_each("jobs", refs, one, json)
+
+
+def priority(
+    ref: JobRef,
+    to_: Annotated[str, typer.Argument(metavar="PRIORITY", help="low, normal, high, urgent, or 0 to 100.")],
+    json: Json = False,
+) -> None:
+    """Change the priority of a job that waits or runs: lower it, or raise it within the range of its queue."""
+    try:
+        wanted = parse_priority(to_)
+    except InvalidValue:
+        wanted = -1
+    if not 0 <= wanted <= 100:
+        raise Usage(f"PRIORITY: got {to_!r}.", f"Expected {', '.join(PRIORITIES)}, or a whole number from 0 to 100.")
+
+    def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
+        job = to.set_priority(ref, wanted)
+        return job.raw, f"{job.id} has the priority {format_priority(job.priority)}"
+
+    for_each("jobs", [ref], one, json)
 
 
 def seconds(option: str, text: str) -> float:
@@ -139,16 +169,23 @@ def _head() -> Text:
     return Text(f"{format.clock(time.time())}  Ctrl-C leaves", style="dim")
 
 
-def jobs_table(jobs: list[Job]) -> Table:
+def _table(to: Client, jobs: list[Job]) -> Table:
+    return jobs_table(jobs, study_lines(to, jobs))
+
+
+def jobs_table(jobs: list[Job], studies: Mapping[str, StudyLine] = MappingProxyType({})) -> Table:
+    """`studies`: those among the jobs, by their ids."""
     now = time.time()
     made = table("id", "phase", "reason", "att", "progress", "nodes", "user", "age", right=("att", "progress", "age"))
     for job in jobs:
         code = job.reason.code if job.reason and job.reason.code != "completed" else ""
+        study = studies.get(job.id)
+        code = best_cell(study) if study is not None and not (job.final and code) else code
         reason = Text(format.tasks(job.array) if job.array else code, style="dim")
         where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes and not job.array else "-"
         cells = [
             str(job.attempt),
-            format.progress_cell(job.progress, job.phase == "running"),
+            progress_cell(study) if study is not None else format.progress_cell(job.progress, job.phase == "running"),
             where,
             job.user,
             format.since(job.submitted_at, now),

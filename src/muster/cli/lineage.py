@@ -16,9 +16,10 @@ from muster.cli.output import PHASE_STYLES, emit, out
 
 # The text of a link, from the point of view of its parent in the tree.
 _UP = {"reads": "read", "writes": "written by", "saves": "saved by", "starts_from": "started from",
-       "evaluates": "judged", "registers": "made from", "version": "version"}  # fmt: skip
+       "evaluates": "judged", "registers": "made from", "version": "version",
+       "promotes": "promoted from"}  # fmt: skip
 _DOWN = {"reads": "read by", "writes": "wrote", "saves": "saved", "starts_from": "start of", "evaluates": "judged by",
-         "registers": "registered as", "version": "version"}  # fmt: skip
+         "registers": "registered as", "version": "version", "promotes": "promoted to"}  # fmt: skip
 
 
 def lineage(

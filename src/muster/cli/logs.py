@@ -19,6 +19,7 @@ from muster.cli.connect import client
 from muster.cli.jobs import JobRef
 from muster.cli.output import emit, line_doc, note, out
 from muster.cli.ranks import RankPrinter
+from muster.cli.tune_job import study_of
 from muster.client import Client, Job, LogLine
 from muster.core.units import InvalidValue, parse_duration
 
@@ -61,6 +62,9 @@ def logs(
                 raise Usage(f"{job.id} is an array.", f"Follow one of its tasks: `muster logs -f '{job.id}[0]'`.")
             _print_tasks(to, job, lines, rank, timestamps, json)
             return
+        if study_of(to, job) is not None:
+            words = f"muster logs {'-f ' if follow else ''}'{job.id}[0]'"
+            raise Usage(f"{job.id} is a study, whose trials write.", f"Look at one of them: `{words}`.")
         printer = RankPrinter(sys.stdout, named=job.ranks > 1 and rank is None, timed=timestamps)
         empty = True
         for line in lines(job):

@@ -13,13 +13,14 @@ from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
+from muster.cli.model_names import One, one_version, parse_name
+from muster.cli.models_verify import download, keys, verify
 from muster.cli.output import emit, note, out, show_table, table
 
 app = group("Register models, promote them with evidence, and see where they came from.")
 
 _STAGE_STYLES = {"production": "green", "staging": "yellow", "archived": "bright_black"}
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="Name.")]
-One = Annotated[str, typer.Argument(metavar="MODEL/VERSION", help="Such as gpt/3, or gpt@best by its alias.")]
 
 
 @app.command()
@@ -46,6 +47,9 @@ def ls(json: Json = False) -> None:
 
 
 bare_lists(app, ls)
+app.command()(verify)
+app.command()(download)
+app.command()(keys)
 
 
 @app.command()
@@ -55,7 +59,7 @@ def show(
 ) -> None:
     """Show a model's versions, or one version with its promotions and their evidence."""
     with client() as to:
-        model, version = _parsed(to, name)
+        model, version = parse_name(to, name)
         found = to.model(model, version)
     if json:
         emit(found)
@@ -105,7 +109,7 @@ def promote(
     ] = None,
     metric: Annotated[list[str] | None, typer.Option("--metric", "-m", help="Keep only this metric of them.")] = None,
     why: Annotated[str, typer.Option("--why", help="In a sentence.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="To production without evidence; --why must say why.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Although something is missing; --why must say why.")] = False,
     keep_others: Annotated[bool, typer.Option("--keep-others", help="Leave others in that stage.")] = False,
     json: Json = False,
 ) -> None:
@@ -113,7 +117,7 @@ def promote(
     if stage not in STAGES:
         raise Usage(f"STAGE: got {stage!r}.", f"Expected one of {', '.join(STAGES)}.")
     with client() as to:
-        model, version = _one(to, name)
+        model, version = one_version(to, name)
         made = to.promote_model(
             model, version, stage, evidence=evidence or [], metrics=metric or [], why=why, force=force,
             archive_others=not keep_others,
@@ -125,6 +129,23 @@ def promote(
 
 
 @app.command()
+def rollback(
+    name: Name,
+    why: Annotated[str, typer.Option("--why", help="In a sentence.")],
+    stage: Annotated[str, typer.Option(help="staging or production.")] = "production",
+    to: Annotated[int | None, typer.Option("--to", metavar="VERSION", help="Else the one before.")] = None,
+    json: Json = False,
+) -> None:
+    """Put back the version that was in a stage before; the one that is there is archived."""
+    with client() as at:
+        made = at.roll_back_model(name, why, stage, to)
+    if json:
+        emit(made)
+    else:
+        out().print(Text(f"{name}/{made['version']}: {made['old']} → {made['new']}"))
+
+
+@app.command()
 def alias(
     name: One,
     alias: Annotated[str, typer.Argument(metavar="ALIAS", help="Such as best.")],
@@ -133,7 +154,7 @@ def alias(
 ) -> None:
     """Give a version an alias, which leaves the version that had it."""
     with client() as to:
-        model, version = _one(to, name)
+        model, version = one_version(to, name)
         made = to.set_model_alias(model, alias, None if remove else version)
     if json:
         emit(made)
@@ -149,7 +170,7 @@ def rm(
 ) -> None:
     """Delete a version, or a model with all of them; runs and artifacts stay."""
     with client() as to:
-        model, version = _parsed(to, name)
+        model, version = parse_name(to, name)
         what = f"{model}/{version}" if version else f"model {model} with all its versions"
         if not yes and not json:
             typer.confirm(f"Delete {what}?", abort=True)
@@ -158,27 +179,6 @@ def rm(
         emit(made)
     else:
         out().print(Text(f"{what} is deleted"))
-
-
-def _parsed(to: Any, text: str) -> tuple[str, int | None]:
-    """Parses `gpt`, `gpt/3` or `gpt@best`."""
-    name, at, alias = text.partition("@")
-    if at:
-        aliases = to.model(name)["aliases"]
-        if alias not in aliases:
-            raise Usage(f"Model {name} has no alias {alias!r}.", f"It has: {', '.join(aliases) or 'none'}.")
-        return name, int(aliases[alias])
-    name, slash, version = text.partition("/")
-    if slash and not version.isdigit():
-        raise Usage(f"{text!r}: {version!r} is no version.", "Write a number behind the slash: gpt/3.")
-    return name, int(version) if slash else None
-
-
-def _one(to: Any, text: str) -> tuple[str, int]:
-    name, version = _parsed(to, text)
-    if version is None:
-        raise Usage(f"{text!r} names no version.", f"Write {text}/1, or {text}@ALIAS.")
-    return name, version
 
 
 def _show_model(found: Mapping[str, Any]) -> None:
@@ -196,6 +196,7 @@ def _show_model(found: Mapping[str, Any]) -> None:
 def _show_version(found: Mapping[str, Any]) -> None:
     out().print(Text.assemble((f"{found['name']}/{found['version']}", "bold"), f"  {found['stage']}"))
     facts = {"from": found["source"], "run": found["run"], "by": found["user"], "about": found["description"]}
+    facts["scan"] = found.get("scan") or ""
     facts |= {"registered": format.clock(found["created_at"]), "aliases": ", ".join(found["aliases"])}
     facts["tags"] = ", ".join(f"{key}={value}" for key, value in found["tags"].items())
     for key, value in facts.items():

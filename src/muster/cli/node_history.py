@@ -27,7 +27,6 @@ Since = Annotated[str | None, typer.Option(help="With --history: how far back. 9
 Every = Annotated[str | None, typer.Option(help="With --history: one bar, or row, for each 15m, 1d, ...; or auto.")]
 Csv = Annotated[bool, typer.Option("--csv", help="With --history: print CSV, for a spreadsheet.")]
 
-_BARS: Final = "▁▂▃▄▅▆▇█"
 _WIDTH: Final = 60  # characters for bars
 _ALL: Final = "all pools"
 
@@ -58,14 +57,6 @@ def seconds(option: str, text: str) -> float:
     if not 60 <= found <= 3_153_600_000:
         raise Usage(f"{option} is {text!r}.", "Expected a duration of a minute or more, such as 6h, 7d or 90d.")
     return found
-
-
-def bars(values: Sequence[float | None], top: float) -> str:
-    """One bar per value, scaled to `top`; a blank for None."""
-    return "".join(
-        " " if value is None else _BARS[min(max(round(value / top * 8), 1), 8) - 1] if top > 0 else _BARS[0]
-        for value in values
-    )
 
 
 def sentence(pool: str, figures: Figures) -> str:
@@ -159,7 +150,7 @@ def _line(values: Sequence[float | None], top: float | None = None) -> Text:
     parts = [[v for v in values[at : at + several] if v is not None] for at in range(0, len(values), several)]
     means = [sum(part) / len(part) if part else None for part in parts]
     highest = max((mean for mean in means if mean is not None), default=0.0)
-    return Text(bars(means, highest if top is None else top), style="cyan")
+    return Text(format.bars(means, highest if top is None else top), style="cyan")
 
 
 def _moment(seconds: float) -> str:

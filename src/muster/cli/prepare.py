@@ -14,7 +14,7 @@ from muster.cli.call import Usage
 from muster.client.surroundings import surroundings
 from muster.control.needs import array_of, in_order
 from muster.core.document import read_document
-from muster.core.errors import Invalid, NotFound
+from muster.core.errors import Invalid, NotFound, SpecError
 from muster.core.fields import FIELDS
 from muster.core.parse import Overrides, parse_job
 from muster.core.report import Plain, Report, Stop
@@ -34,7 +34,15 @@ def from_file(name: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
     text, source, folder = _read(name)
     changes = Overrides(overrides, base=Path.cwd())
     defaults = surroundings(folder, local)
-    return Prepared(source, parse_job(text, source=source, base=folder, defaults=defaults, overrides=changes))
+    try:
+        return Prepared(source, parse_job(text, source=source, base=folder, defaults=defaults, overrides=changes))
+    except SpecError as error:
+        unknown = {one.where.split(" ")[0] for one in error.problems}
+        if {"space", "objective"} <= unknown:
+            raise Invalid(
+                f"{source} is a study file, and no job file.", f"Start it with `muster tune {name}`."
+            ) from None
+        raise
 
 
 def check_circle(jobs: Sequence[Prepared]) -> None:

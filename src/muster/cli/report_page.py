@@ -18,8 +18,9 @@ from muster.cli.report import (
     title,
     value_text,
 )
-from muster.sim.plots import Axis, Curve, line_chart
-from muster.sim.report_style import STYLE
+from muster.pages.axes import Axis, share_axis
+from muster.pages.charts import Curve, line_chart
+from muster.pages.document import document, notes_section, scroll_table
 
 _CHARTED: Final = ("utilisation", "success", "effective", "spot")  # shares, drawn over the periods
 _MORE: Final = """
@@ -30,14 +31,10 @@ td.detail{white-space:normal;text-align:left;min-width:14rem;color:var(--faint)}
 
 
 def page(found: ReportView) -> str:
-    body = "".join((_head(found), _cards(found), _waste(found), _chart(found), _table(found), _notes(found)))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title(found))}</title><style>{STYLE}{_MORE}</style></head><body><main>{body}"
-        f"<footer>Muster {__version__}.</footer></main></body></html>\n"
+    body = "".join(
+        (_head(found), _cards(found), _waste(found), _chart(found), _table(found), notes_section(found["notes"]))
     )
+    return document(title(found), body, f"Muster {__version__}.", _MORE)
 
 
 def _head(found: ReportView) -> str:
@@ -76,8 +73,8 @@ def _chart(found: ReportView) -> str:
     if not curves:
         return ""
     x = Axis(0.0, float(len(names) - 1), tuple((float(at), name) for at, name in enumerate(names)), "period")
-    y = Axis(0.0, 1.0, tuple((part / 4, f"{part * 25}%") for part in range(5)), "share")
-    chart = line_chart("Shares over time", "The shares of this period and of those before it", curves, x, y)
+    about = "The shares of this period and of those before it"
+    chart = line_chart("Shares over time", about, curves, x, share_axis("share"))
     return f'<section class="charts">{chart}</section>'
 
 
@@ -87,12 +84,8 @@ def _points(values: Sequence[float | None]) -> list[tuple[float, float]]:
 
 def _table(found: ReportView) -> str:
     names = ("figure", found["period"]["name"], "target", "change", *(one["name"] for one in reversed(found["before"])))
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (*names, "in detail"))
-    rows = "".join(_row(one) for one in found["figures"])
-    return (
-        '<section><h2>All figures</h2><div class="scroll" tabindex="0" role="region" aria-label="All figures"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></section>"
-    )
+    made = scroll_table("All figures", (*names, "in detail"), map(_row, found["figures"]))
+    return f"<section><h2>All figures</h2>{made}</section>"
 
 
 def _row(one: FigureView) -> str:
@@ -104,11 +97,6 @@ def _row(one: FigureView) -> str:
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + f'<td class="detail">{escape(detail_text(one))}</td></tr>'
     )
-
-
-def _notes(found: ReportView) -> str:
-    items = "".join(f"<li>{escape(each)}</li>" for each in found["notes"])
-    return f"<section><h2>Notes</h2><ul>{items}</ul></section>" if items else ""
 
 
 def _class(one: FigureView) -> str:

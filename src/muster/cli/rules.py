@@ -53,7 +53,7 @@ def apply(
     json: Json = False,
 ) -> None:
     """Put a policy file in force, all of it or nothing, and say what that changes."""
-    text = _read(file)
+    text = read_policy_text(file)
     with client() as to:
         found = to.set_rules(text, dry_run=check, source=file, create=project if create else None)
     if json:
@@ -75,6 +75,19 @@ def apply(
         note("These rules are in force.")
 
 
+def read_policy_text(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).expanduser().read_text()
+    except FileNotFoundError:
+        raise NotFound(
+            f"There is no policy file {file}.", "Check the path; docs/policy-file.md has an example."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{file} can't be read: {error}.", "Name a policy file, as in `policy.yaml`.") from None
+
+
 def _of_queue(described: list[RuleSection], name: str) -> list[RuleSection]:
     found = [part for part in described if part["about"] == "queue" and part["name"] == name]
     if not found or not name:
@@ -88,16 +101,3 @@ def _show(described: list[RuleSection]) -> None:
         console.print(Text(("\n" if number else "") + part["title"], style="bold"))
         for line in part["lines"]:
             console.print(Padding(Text(line), (0, 0, 0, 2)), soft_wrap=False)
-
-
-def _read(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    try:
-        return Path(file).expanduser().read_text()
-    except FileNotFoundError:
-        raise NotFound(
-            f"There is no policy file {file}.", "Check the path; docs/policy-file.md has an example."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{file} can't be read: {error}.", "Name a policy file, as in `policy.yaml`.") from None

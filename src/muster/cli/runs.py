@@ -21,7 +21,7 @@ VERBS: Final = (
     Verb("reproduce", "muster.cli.runs_reproduce:reproduce", "Run it again exactly; says what can't be.", _ONE),
     Verb("rm", "muster.cli.runs_rm:rm", "Delete runs for good, or hide them.", _ONE),
     Verb("export", "muster.cli.runs_export:export", "Write runs as CSV, Parquet, TensorBoard or MLflow.", _OTHERS),
-    Verb("import", "muster.cli.runs_import:import_", "Read runs of MLflow, W&B or TensorBoard.", _OTHERS),
+    Verb("import", "muster.cli.runs_import:import_", "Read runs of MLflow, W&B, TensorBoard, Optuna or Ray.", _OTHERS),
     Verb("sync", "muster.cli.runs_sync:sync", "Ship runs that were recorded while no server was there.", _OTHERS),
 )
 _HELP: Final = """Ask for runs: [bold]muster runs "metrics.val_loss < 2.1 and params.lr >= 3e-4 and data = c4-en@v3"[/].

@@ -20,11 +20,13 @@ from muster.client import Client, MusterError
 from muster.client.transfer import Imported, send_run
 from muster.track.importers import IMPORTERS
 from muster.track.importers.base import FoundRun
+from muster.track.importers.optuna import sqlite_has
 
 TOOLS: Final = ("auto", *IMPORTERS, "mlflow")
 _MLFLOW: Final = "muster.track.mlflow.importing:import_all"
 _SHOWN: Final = 5  # problems of a run that are printed; --json has all of them
 
+Result = Imported | tuple[FoundRun, MusterError]
 Tell = Callable[[str, int], None]  # called with what is in progress, and the number of bytes sent
 
 
@@ -37,7 +39,8 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is there.")] = False,
     json: Json = False,
 ) -> None:
-    """Import runs of W&B (offline folders), TensorBoard (log folders) or MLflow (a server, mlruns or its database).
+    """Import runs of W&B (offline folders), TensorBoard (log folders) or MLflow (a server, mlruns or its database), and
+    studies of Optuna and Ray Tune (see `muster tune import`).
 
     The same run imported twice is one run; one that was cut off goes on where it stopped; one that has changed since is
     read anew, and takes the place of what was there.
@@ -49,10 +52,10 @@ def import_(
         return
     found = _found(source, tool)
     if dry_run:
-        _list(found, json)
+        list_found(found, json)
         return
-    with client() as to, _bar("importing", len(found), json) as tell:
-        results = [_one(to, name, one, project, tell) for name, one in found]
+    with client() as to, progress_bar("importing", len(found), json) as tell:
+        results = [import_one(to, name, one, project, tell) for name, one in found]
     _print(results, json)
 
 
@@ -62,13 +65,16 @@ def _found(source: str, tool: str) -> list[tuple[str, FoundRun]]:
         raise Usage(f"{source} does not exist.", "Name a folder or a file on this machine, or an MLflow server's URL.")
     names = list(IMPORTERS) if tool == "auto" else [tool]
     found = [(name, one) for name in names for one in IMPORTERS.get(name).find(path)]
+    # Ray Tune writes event files beside each trial's results.
+    trials = {one.path for name, one in found if name == "ray-tune"}
+    found = [(name, one) for name, one in found if name == "ray-tune" or one.path not in trials]
     if not found:
         about = "; ".join(IMPORTERS.get(name).about for name in names)
         raise Usage(f"{source} holds no runs that can be imported.", f"Looked for: {about}.")
     return found
 
 
-def _one(to: Client, tool: str, found: FoundRun, project: str, tell: Tell) -> Imported | tuple[FoundRun, MusterError]:
+def import_one(to: Client, tool: str, found: FoundRun, project: str, tell: Tell) -> Result:
     """Imports one run; returns an error so that the other runs are still imported."""
     try:
         made = send_run(to, IMPORTERS.get(tool), found, project, lambda size: tell(found.name, size))
@@ -81,9 +87,9 @@ def _one(to: Client, tool: str, found: FoundRun, project: str, tell: Tell) -> Im
     return made
 
 
-def _print(results: list[Imported | tuple[FoundRun, MusterError]], json: bool) -> None:
+def _print(results: list[Result], json: bool) -> None:
     if json:
-        emit({"runs": [_view(one) for one in results]})
+        emit({"runs": [result_view(one) for one in results]})
     for one in () if json else results:
         if isinstance(one, Imported):
             _print_run(one)
@@ -102,14 +108,14 @@ def _print_run(one: Imported) -> None:
         note(("  left out: ", "yellow"), f"{len(one.problems) - _SHOWN} more kinds of things; see --json")
 
 
-def _view(one: Imported | tuple[FoundRun, MusterError]) -> dict[str, Any]:
+def result_view(one: Result) -> dict[str, Any]:
     if not isinstance(one, Imported):
         return {"name": one[0].name, "place": str(one[0].path), "error": one[1].to_dict()}
     names = ("id", "name", "new", "points", "media", "problems")
     return {name: getattr(one, name) for name in names}
 
 
-def _list(found: list[tuple[str, FoundRun]], json: bool) -> None:
+def list_found(found: list[tuple[str, FoundRun]], json: bool) -> None:
     if json:
         emit(
             {"runs": [{"tool": name, "name": one.name, "key": one.key, "place": str(one.path)} for name, one in found]}
@@ -125,12 +131,12 @@ def _is_mlflow(source: str) -> bool:
         return True
     path = Path(source).expanduser()
     if path.is_file():
-        return path.suffix in (".db", ".sqlite") and path.read_bytes()[:15] == b"SQLite format 3"
+        return sqlite_has(path, "experiments")
     return path.name == "mlruns" or any(path.glob("*/meta.yaml"))
 
 
 def _import_mlflow(source: str, project: str, dry_run: bool, json: bool) -> None:
-    with client() as to, _bar("importing", None, json) as tell:
+    with client() as to, progress_bar("importing", None, json) as tell:
         summary = load(_MLFLOW)(to, source, project=project, dry_run=dry_run, tell=tell)
     if json:
         emit(summary)
@@ -142,7 +148,7 @@ def _import_mlflow(source: str, project: str, dry_run: bool, json: bool) -> None
 
 
 @contextmanager
-def _bar(what: str, total: int | None, json: bool) -> Iterator[Tell]:
+def progress_bar(what: str, total: int | None, json: bool) -> Iterator[Tell]:
     """Shows progress on a terminal; `tell(name, -1)` ends one run."""
     columns = (
         TextColumn(what),

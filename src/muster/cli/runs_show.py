@@ -24,6 +24,7 @@ from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import curves, draw_curves
 from muster.cli.runs_goodput import share_line, start_line
 from muster.client import Client, Run
+from muster.core.money import MICRO, format_amount
 
 _SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
 _NOTES = 5
@@ -142,7 +143,7 @@ def _took(summary: JobSummary | None, ledger: HeldTime | None) -> Iterable[Row]:
     goodput = f", goodput {summary['goodput']:.0%}" if summary["goodput"] is not None else ""
     yield "took", Text(f"{format.span(summary['seconds_total'])}, {format.span(cost['startup'])} to start{goodput}")
     used = f"{cost['accelerator_hours']:.3g} accelerator-hours, " if cost["accelerator_hours"] else ""
-    amount = f", {cost['amount']:.2f} at its pool's price" if cost["amount"] else ""
+    amount = f", {format_amount(round(cost['amount'] * MICRO), cost['currency'])}" if cost["amount"] else ""
     yield "used", Text(f"{used}{cost['node_hours']:.3g} node-hours{amount}")
     if ledger is not None:
         yield "goodput", Text(share_line(ledger))
@@ -175,6 +176,11 @@ def _environment(raw: RunDetail, everything: bool) -> Iterable[Row]:
         shown = packages.items() if everything else ()
         listed = ": " + ", ".join(f"{name} {version}" for name, version in sorted(shown)) if everything else ""
         yield "packages", Text(f"{len(packages)}{listed}")
+    if vulnerable := raw.get("vulnerable"):
+        named = [f"{one['package']} {one['version']} ({one['advisory']})" for one in vulnerable]
+        more = f" and {len(named) - 5} more" if len(named) > 5 and not everything else ""
+        listed = ", ".join(named if everything else named[:5])
+        yield "vulnerable", Text(f"{listed}{more}; see `muster environment check {raw['id']}`", style="red")
     for name in ("image", "driver"):
         if found.get(name):
             yield name, Text(str(found[name]))
@@ -198,6 +204,9 @@ def _values(run: Run, most: int) -> Iterable[Row]:
 def _happened(page: RunPage, most: int) -> Iterable[Row]:
     for i, attempt in enumerate(page["attempts"][-most:]):
         yield "attempts" if not i else "", Text(_attempt(attempt))
+    for one in page["checkpoints"]:
+        if taken := one.get("taken_from"):
+            yield "starts from", Text(taken)
     if kept := [one for one in page["checkpoints"] if not one.get("gone_at")]:
         last = kept[-1]
         text = f"{len(kept)}, the last at step {last['step']}, {format.size(last['bytes'])}: {last['path']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,11 +20,16 @@ from muster.cli.jobs import FINISHED
 from muster.cli.output import emit
 from muster.cli.sim_view import document, progress, show
 from muster.core.errors import SpecError
+from muster.core.money import DEFAULT_CURRENCY
+from muster.core.prices import PriceBook
+from muster.cost.budget_file import parse_budgets
+from muster.cost.price_file import parse_prices
 from muster.monitor.alerts.rule import RuleSet
 from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
 from muster.sim.cluster import ClusterFile, Layout, cluster_file_of, read_cluster
 from muster.sim.description import describe
 from muster.sim.model import Costs, Setup
+from muster.sim.money import at_one_time
 from muster.sim.presets import Preset, find_policy
 from muster.sim.report import ReportContent, report
 from muster.sim.run import replay
@@ -75,6 +81,8 @@ def sim(
     restart_cost: options.RestartCost = None,
     seed: options.Seed = 0,
     alerts: options.Alerts = None,
+    prices: options.Prices = None,
+    budgets: options.Budgets = None,
     report_to: options.ReportPath = None,
     json: Json = False,
 ) -> None:
@@ -106,6 +114,13 @@ def sim(
         setups = _setups(policies, file, _layouts(file, confined, shared), changes)
         if alerts is not None:
             setups = [replace(setup, alerts=_alert_rules(alerts)) for setup in setups]
+        if prices is not None:
+            book = _price_book(prices)
+            setups = [replace(setup, prices=book) for setup in setups]
+        if budgets is not None:
+            currency = book.currency if prices is not None else DEFAULT_CURRENCY
+            limits = parse_budgets(_bytes_of(budgets, "--budgets", "budgets"), currency, source=budgets)
+            setups = [replace(setup, budgets=limits) for setup in setups]
         jobs, notes = fitted(with_load(found.jobs, options.rate(load, "--load", above=0), first), file.cluster)
         notes = [*found.ledger.notes(), *notes, *(words for setup in setups for words in caveats(setup, jobs))]
     with progress([setup.name for setup in setups], json) as begin:
@@ -145,6 +160,18 @@ def _policies(words: Sequence[str]) -> dict[str, Preset]:
 
 def _alert_rules(file: str) -> RuleSet:
     return default_rules() if file == "default" else parse_alert_rules(read_rules(file), source=file)
+
+
+def _price_book(file: str) -> PriceBook:
+    text = _bytes_of(file, "--prices", "a price book")
+    return at_one_time(parse_prices(text, source=file), time.time())
+
+
+def _bytes_of(file: str, option: str, what: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise Usage(f"{option}: {file} can't be read: {error.strerror}.", f"Name {what} in YAML.") from error
 
 
 def _from_server(cluster: str | None, wanted: Options) -> tuple[Trace, ClusterFile]:

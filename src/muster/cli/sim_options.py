@@ -85,6 +85,15 @@ Seed = Annotated[int, option("Of failures and interruptions.", _WHAT_IF, "--seed
 Alerts = Annotated[
     str | None, option("Raise alerts: by a file of rules, or `default`.", _OUT, "--alerts", metavar="RULES.yaml")
 ]
+Prices = Annotated[
+    str | None,
+    option("A price book: what each policy would cost, at the prices of today.", _OUT, "--prices", metavar="FILE"),
+]
+Budgets = Annotated[
+    str | None,
+    option("Budgets in force, in YAML: jobs that they refuse or stop count. With prices.", _OUT, "--budgets",
+           metavar="FILE"),
+]  # fmt: skip
 ReportPath = Annotated[
     str | None, option("Also write a report, as one HTML file.", _OUT, "--report", metavar="FILE.html")
 ]

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from muster.api.goodput import HeldTime
 from muster.api.jobs import AttemptView
+from muster.api.studies import StudyStatus, TrialRow
 from muster.api.why import TimelineStep
 from muster.cli import format
 from muster.cli.call import Json
@@ -17,6 +18,7 @@ from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
 from muster.cli.output import cause_lines, emit, hint_of, out, phase_text
 from muster.cli.runs_goodput import goodput_of, share_line
+from muster.cli.tune_job import study_commands, study_of, study_rows, trial_of, trial_rows
 from muster.client import Job
 from muster.core.reasons import page_of
 from muster.core.units import format_priority
@@ -30,15 +32,17 @@ def status(ref: JobRef, json: Json = False) -> None:
         job = to.job(ref)
         attempts = to.attempts(job.id)
         ledger = goodput_of(to, job.id) if attempts else None
+        study, trial = study_of(to, job), trial_of(to, job)
     if json:
-        emit({**job.raw, "attempts": attempts, "goodput": ledger})
+        more = {name: found for name, found in (("study", study), ("trial", trial)) if found is not None}
+        emit({**job.raw, "attempts": attempts, "goodput": ledger, **more})
         return
     screen = out()
     screen.print(_headline(job, attempts))
     card = Table.grid(padding=(0, 2))
     card.add_column(style="dim")
     card.add_column(overflow="fold")
-    for name, value in _rows(job, attempts, ledger):
+    for name, value in _rows(job, attempts, ledger, study, trial):
         card.add_row(f"  {name}", value)
     screen.print(card, soft_wrap=False)
 
@@ -49,13 +53,16 @@ def why(ref: JobRef, json: Json = False) -> None:
         answer = to.why(ref)
         job = Job.from_view(answer["job"], to)
         attempts = to.attempts(job.id) if job.final and not json else []
+        study = study_of(to, job) if not json and not job.final else None
     reason, causes = answer["reason"], answer["all"]
     page = page_of(reason["code"]) if reason else None
     if json:
         emit({**answer, "docs": page})
         return
     screen = out()
-    if len(causes) > 1:
+    if study is not None:
+        screen.print(Text.assemble(_headline(job, attempts), (": it is a study, whose trials run", "bold")))
+    elif len(causes) > 1:
         screen.print(Text.assemble(_headline(job, attempts), (f", for {len(causes)} reasons:", "bold")))
         for cause in causes:
             screen.print(Text("\n").join(cause_lines(cause, job.id)))
@@ -63,6 +70,8 @@ def why(ref: JobRef, json: Json = False) -> None:
         screen.print(Text.assemble(_headline(job, attempts), (f": {reason['message']}" if reason else "", "bold")))
         if reason and reason["hint"]:
             screen.print(Text.assemble(("  what would change it: ", "dim"), (hint_of(job.id, reason["hint"]), "green")))
+    for name, text in study_rows(study) if study is not None else ():
+        screen.print(Text.assemble((f"  {name}: ", "dim"), text))
     if trace := _traceback(job):
         screen.print(Text(trace, style="dim"))
     if answer["ahead"]:
@@ -78,7 +87,7 @@ def why(ref: JobRef, json: Json = False) -> None:
     screen.print(Text("  how it came to it:", style="dim"))
     for step in answer["timeline"]:
         screen.print(_timeline_line(step))
-    if page:
+    if page and study is None:
         screen.print(Text(f"  docs: {page}", style="dim"))
 
 
@@ -89,7 +98,13 @@ def _headline(job: Job, attempts: list[AttemptView]) -> Text:
     return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {told}")
 
 
-def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> list[tuple[str, Text]]:
+def _rows(
+    job: Job,
+    attempts: list[AttemptView],
+    ledger: HeldTime | None,
+    study: StudyStatus | None,
+    trial: TrialRow | None,
+) -> list[tuple[str, Text]]:
     rows: list[tuple[str, Text]] = []
     if job.reason and job.reason.code != "completed":
         rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
@@ -101,7 +116,11 @@ def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> lis
         limit = f", at most {job.array['limit']} at once" if job.array["limit"] is not None else ""
         rows.append(("tasks", Text(f"{job.array['tasks']} ({job.array['indexes']}){limit}: {format.tasks(job.array)}")))
         rows.append(("", Text(f"muster ls --parent {job.id} · muster status '{job.id}[...]'", style="dim")))
-    if job.index is not None:
+    if study is not None:
+        rows += study_rows(study)
+    if trial is not None:
+        rows += trial_rows(job.parent or "", trial)
+    elif job.index is not None:
         rows.append(("task", Text(f"{job.name} of {job.parent}")))
     if job.run:
         rows.append(("command", Text(job.run)))
@@ -114,6 +133,8 @@ def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> lis
         rows.append(("goodput", Text(share_line(ledger))))
     if missing := format.output_kept(job.output):
         rows.append(("output", Text(missing, style="yellow")))
+    if start := job.start_from:
+        rows.append(("starts from", Text(format.start(start))))
     if mark := job.checkpoint:
         text = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
         rows.append(("checkpoint", Text(text)))
@@ -139,7 +160,8 @@ def _rows(job: Job, attempts: list[AttemptView], ledger: HeldTime | None) -> lis
     rows += [("attempts" if not i else "", _attempt_line(one)) for i, one in enumerate(attempts[-_SHOWN_ATTEMPTS:])]
     if left_out > 0:
         rows.append(("", Text(f"and {left_out} before them; see `muster why {job.id}`", style="dim")))
-    rows.append(("look", Text(_next_commands(job), style="dim")))
+    look = study_commands(job.id, job.final) if study is not None else _next_commands(job, trial)
+    rows.append(("look", Text(look, style="dim")))
     return rows
 
 
@@ -166,9 +188,11 @@ def _timeline_line(step: TimelineStep) -> Text:
     return Text.assemble((f"    {format.clock(step['time'])}  ", "dim"), phase_text(step["phase"]), f"{attempt}{text}")
 
 
-def _next_commands(job: Job) -> str:
+def _next_commands(job: Job, trial: TrialRow | None) -> str:
     last = f"muster stop {job.id}"
-    if job.final:
+    if trial is not None:  # it is stopped and continued by its study
+        last = f"muster tune trials {job.parent}"
+    elif job.final:
         last = f"muster resume {job.id}" if job.phase != "succeeded" else f"muster events --job {job.id}"
     follow = "" if job.final else "-f "
     return f"muster logs {follow}{job.id} · muster why {job.id} · {last}"

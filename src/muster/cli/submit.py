@@ -30,7 +30,7 @@ def submit(
         str | None, typer.Option(metavar="INDEXES", help="Run it once for each index: 1-20, 0-9%4 or 3,5,9.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, say where and when it would start, submit nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, say where and when it would start and at what cost.")
     ] = False,
     follow: Annotated[bool, typer.Option("--watch", "-w", help="Watch the job until it ends; for one file.")] = False,
     key: Annotated[
@@ -135,4 +135,6 @@ def show_submitted(to: Client, job: Job, more: str = "") -> None:
     tasks = f", {job.array['tasks']} tasks" if job.array else ""
     known = "" if after or tasks else start_and_cost(to, job)
     words = "; ".join(part for part in (known, more) if part)
+    for warning in job.raw.get("warnings", ()):
+        note((warning, "yellow"))
     out().print(Text.assemble("submitted ", (job.id, "bold"), tasks, after, (f"  {words}" if words else "", "dim")))

@@ -31,7 +31,7 @@ def ls(json: Json = False) -> None:
     now = time.time()
     made = table("id", "name", "user", "role", "created", "state")
     for token in tokens:
-        role = f"{token['role']}{', superuser' if token['superuser'] else ''}"
+        role = "finance" if token["finance"] else f"{token['role']}{', superuser' if token['superuser'] else ''}"
         cells = [token["name"], token["user"], role, format.clock(token["created_at"])]
         made.add_row(Text(token["id"], style="bold"), *cells, _state(token, now))
     show_table(made)
@@ -46,6 +46,9 @@ def create(
     user: Annotated[str | None, typer.Option(help="Whose it is; yours if unset.")] = None,
     role: Annotated[str, typer.Option(help="The most it may be used for: viewer, member or admin.")] = "member",
     superuser: Annotated[bool, typer.Option("--superuser", help="Administrator of everything.")] = False,
+    finance: Annotated[
+        bool, typer.Option("--finance", help="May read the costs of all projects, and nothing else.")
+    ] = False,
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is valid: 30d. For ever if unset.")
     ] = None,
@@ -56,7 +59,7 @@ def create(
         raise Usage(f"--role: got {role!r}.", "Expected viewer, member or admin.")
     lasts = None if expires is None else seconds("--expires", expires)
     with client() as to:
-        made = to.create_token(name, user or to.whoami()["user"], role, superuser, lasts)
+        made = to.create_token(name, user or to.whoami()["user"], role, superuser, lasts, finance)
     if json:
         emit(made)
         return

@@ -8,12 +8,24 @@ from muster.client.client import Client
 from muster.client.job import AsyncJob, Job
 from muster.client.run import AsyncRun, Run
 from muster.client.stream import LogLine
+from muster.client.study import AsyncStudy, Study
 from muster.core.errors import MusterError
 
 if TYPE_CHECKING:
     from muster.client.async_client import AsyncClient
 
-__all__ = ["AsyncClient", "AsyncJob", "AsyncRun", "Client", "Job", "LogLine", "MusterError", "Run"]
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "AsyncRun",
+    "AsyncStudy",
+    "Client",
+    "Job",
+    "LogLine",
+    "MusterError",
+    "Run",
+    "Study",
+]
 
 
 def __getattr__(name: str) -> Any:

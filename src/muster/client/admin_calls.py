@@ -152,10 +152,22 @@ async def tokens(to: Anyone, /) -> list[TokenView]:
 
 
 async def create_token(
-    to: Anyone, /, name: str, user: str, role: str = "member", superuser: bool = False, expires_in: float | None = None
+    to: Anyone,
+    /,
+    name: str,
+    user: str,
+    role: str = "member",
+    superuser: bool = False,
+    expires_in: float | None = None,
+    finance: bool = False,
 ) -> TokenCreated:
-    """The token is in "token"; it is shown only once. `expires_in` is in seconds. "notes": why it allows less."""
+    """The token is in "token"; it is shown only once. `expires_in` is in seconds. "notes": why it allows less.
+
+    `finance`: it may read the costs of all projects, and nothing else.
+    """
     body = {"name": name, "user": user, "role": role, "superuser": superuser, "expires_in": expires_in}
+    if finance:
+        body["finance"] = True
     return await to._send("POST", "/v1/tokens", body)
 
 

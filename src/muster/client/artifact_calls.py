@@ -15,8 +15,9 @@ from urllib.parse import quote
 import httpx
 
 from muster.client.connection import Anyone, Doc, run_path
-from muster.client.snapshot import take
-from muster.core.errors import Invalid, MusterError, NotFound, Unavailable
+from muster.client.leaks import find_leaks, only_removed
+from muster.client.snapshot import Snapshot, take
+from muster.core.errors import Invalid, MusterError, NotFound, Refused, Unavailable
 from muster.track.paths import check_path
 
 if TYPE_CHECKING:
@@ -66,11 +67,15 @@ async def put_artifact(
     return await to._transport.send_content("PUT", _path(ref, path or source.name), b"", 0, params)
 
 
-async def get_artifact(at: Anyone, /, ref: str | int, path: str, to: str | Path) -> Path:
-    """Downloads one file to `to`, or into `to` if that is a folder; it is complete by its digest, or not there."""
+async def get_artifact(at: Anyone, /, ref: str | int, path: str, to: str | Path, *, why: str | None = None) -> Path:
+    """Downloads one file to `to`, or into `to` if that is a folder; it is complete by its digest, or not there.
+
+    `why`: the reason for which an administrator downloads what is quarantined.
+    """
     target = Path(to).expanduser()
     target = target / path.rpartition("/")[2] if target.is_dir() else target
-    async with at._transport.open(_path(ref, path), {}, _TIMEOUT) as response:
+    given = {"why": why} if why is not None else {}
+    async with at._transport.open(_path(ref, path), given, _TIMEOUT) as response:
         await _save(at, response, target, response.headers.get("ETag", "").strip('"'))
     return target
 
@@ -110,19 +115,25 @@ async def upload(to: Anyone, /, content: Mapping[str, str | bytes]) -> None:
         await to._transport.each(_LANES, partial(_send_some, to), bundles)
 
 
-async def capture(to: Anyone, /, workdir: Path) -> Doc | None:
-    """Uploads the code in this folder and returns its description for a submission. Never raises."""
+async def capture(to: Anyone, /, workdir: Path, project: str = "default", environment: str = "") -> Doc | None:
+    """Uploads the code in this folder and returns its description for a submission.
+
+    Raises Refused, before anything is sent, if the project's guards refuse what is in it, and nothing else.
+    """
     code: Doc = {}
     for _ in range(2):  # again if a file changed between the scan and the upload
         try:
             made = await to._transport.work(take, workdir, to._transport.home / "cache")
             code = made.code
+            await _check_leaks(to, made, project, environment)
             if code["tree"] and await _whole(to, code["tree"]):
                 made.content = {digest: data for digest, data in made.content.items() if digest == code["diff"]}
             tree = made.content.pop(code["tree"], None)
             await upload(to, made.content)
             await upload(to, {code["tree"]: tree} if tree is not None else {})  # last: a stored tree is complete
             return code
+        except Refused:
+            raise
         except (MusterError, OSError) as error:
             why = error.message if isinstance(error, MusterError) else str(error)
             code = {**code, "tree": "", "diff": "", "files": 0, "bytes": 0}
@@ -130,6 +141,31 @@ async def capture(to: Anyone, /, workdir: Path) -> Doc | None:
             if not isinstance(error, Invalid):
                 break
     return code
+
+
+async def _check_leaks(to: Anyone, made: Snapshot, project: str, environment: str) -> None:
+    """Raises Refused if the guards of the project refuse what is in the code. What they warn of, the server tells."""
+    cache = to._transport.home / "cache"
+    found = await to._transport.work(find_leaks, made.content, made.paths, made.dropped, made.code["diff"], cache)
+    diff = made.content.get(made.code["diff"])
+    if isinstance(diff, bytes) and (gone := only_removed(found, diff)):
+        # Whoever removes a secret is not stopped for it, and the secret is not sent.
+        del made.content[made.code["diff"]]
+        note = "the changes against the commit were left out: they remove a secret; commit them"
+        made.code |= {"diff": "", "notes": [*made.code["notes"], note]}
+        found = [one for one in found if one not in gone]
+    if not any(one.sort != "not_scanned" for one in found):
+        return
+    from muster.core.rules import Rules  # noqa: PLC0415  (pydantic)
+    from muster.scan.judge import against  # noqa: PLC0415
+
+    given = (await to._get("/v1/rules"))["rules"].get("guards", ())
+    try:
+        rules = Rules.model_validate({"guards": given})
+    except ValueError:
+        return  # of a newer server, which judges by itself
+    if reasons := against(found, rules, project, environment):
+        raise Refused(reasons)
 
 
 async def _whole(to: Anyone, tree: str) -> bool:

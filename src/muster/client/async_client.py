@@ -15,17 +15,27 @@ from muster.client import (
     alert_calls,
     artifact_calls,
     copy_calls,
+    cost_calls,
     exec_calls,
     job_calls,
+    optuna_calls,
+    policy_calls,
+    preflight_calls,
+    promotion,
+    provenance_calls,
     record_calls,
     run_calls,
     stack_calls,
+    stage_calls,
+    study_calls,
+    tune_calls,
     watch_calls,
 )
 from muster.client.connection import Connection
 from muster.client.http import Blocks, Transport
 from muster.client.job import AsyncJob
 from muster.client.run import AsyncRun
+from muster.client.study import AsyncStudy
 
 AT_ONCE: Final = 64  # requests under way; more wait for their turn. Streams are not counted
 T = TypeVar("T")
@@ -105,7 +115,7 @@ class _Body:
             yield block
 
 
-class AsyncClient(Connection[AsyncJob, AsyncRun]):
+class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     """A client for programs with an event loop: every method of `Client`, with the same arguments, to be awaited.
 
     What is an iterator there is an asynchronous one here: `async for line in client.logs(job, follow=True)`. Any number
@@ -129,6 +139,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     line = job_calls.line
     spec = job_calls.spec
     stop = job_calls.stop
+    set_priority = job_calls.set_priority
     resume = job_calls.resume
     why = job_calls.why
     forecast = job_calls.forecast
@@ -163,6 +174,28 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     save_query = run_calls.save_query
     remove_query = run_calls.remove_query
 
+    # studies
+    tune = tune_calls.tune
+    check_study = tune_calls.check_study
+    studies = study_calls.studies
+    study = study_calls.study
+    study_status = study_calls.study_status
+    study_report = study_calls.study_report
+    study_file = study_calls.study_file
+    trials = study_calls.trials
+    wait_study = study_calls.wait_study
+    watch_study = study_calls.watch_study
+    stop_study = study_calls.stop_study
+    resume_study = study_calls.resume_study
+    extend_study = study_calls.extend_study
+    change_study = tune_calls.change_study
+    enqueue = study_calls.enqueue
+    ask = study_calls.ask
+    report_trial = study_calls.report_trial
+    tell = study_calls.tell
+    winner_job = promotion.winner_job
+    promote = promotion.promote
+
     # the record
     create_run = record_calls.create_run
     update_run = record_calls.update_run
@@ -183,8 +216,26 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     create_model = record_calls.create_model
     register_model = record_calls.register_model
     promote_model = record_calls.promote_model
+    roll_back_model = record_calls.roll_back_model
     set_model_alias = record_calls.set_model_alias
     delete_model = record_calls.delete_model
+
+    # promotion
+    run_promotion = stage_calls.run_promotion
+    promote_run = stage_calls.promote_run
+    approve_promotion = stage_calls.approve_promotion
+
+    # provenance
+    signing_keys = provenance_calls.signing_keys
+    rotate_signing_key = provenance_calls.rotate_signing_key
+    model_statement = provenance_calls.model_statement
+    model_files = provenance_calls.model_files
+    statements = provenance_calls.statements
+    artifact_statement = provenance_calls.artifact_statement
+
+    # studies
+    optuna_journals = optuna_calls.optuna_journals
+    delete_optuna_journal = optuna_calls.delete_optuna_journal
 
     # content
     artifacts = artifact_calls.artifacts
@@ -199,6 +250,15 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     upload = artifact_calls.upload
     capture = artifact_calls.capture
 
+    # costs
+    prices = cost_calls.prices
+    set_prices = cost_calls.set_prices
+    budgets = cost_calls.budgets
+    set_budget = cost_calls.set_budget
+    remove_budget = cost_calls.remove_budget
+    grant = cost_calls.grant
+    cost_advice = cost_calls.cost_advice
+
     # alerts
     alerts = alert_calls.alerts
     alert = alert_calls.alert
@@ -209,6 +269,27 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     silence = alert_calls.silence
     end_silence = alert_calls.end_silence
 
+    # costs
+    cost = cost_calls.cost
+    cost_frame = cost_calls.cost_frame
+    cost_families = cost_calls.cost_families
+    cost_runs = cost_calls.cost_runs
+    cost_waste = cost_calls.cost_waste
+    cost_forecast = cost_calls.cost_forecast
+    cost_change = cost_calls.cost_change
+    cost_spot = cost_calls.cost_spot
+    cost_hours = cost_calls.cost_hours
+    explain_cost = cost_calls.explain_cost
+    cost_statements = cost_calls.cost_statements
+    cost_focus = cost_calls.cost_focus
+
+    # preflight
+    preflight_plan = preflight_calls.preflight_plan
+    certify = preflight_calls.certify
+    certificates = preflight_calls.certificates
+    waive_preflight = preflight_calls.waive_preflight
+    revoke_certificate = preflight_calls.revoke_certificate
+
     # queues, nodes, engines
     queues = admin_calls.queues
     create_queue = admin_calls.create_queue
@@ -216,6 +297,9 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     calibration = admin_calls.calibration
     rules = admin_calls.rules
     set_rules = admin_calls.set_rules
+    check_policy = policy_calls.check_policy
+    check_packages = policy_calls.check_packages
+    check_run_environment = policy_calls.check_run_environment
     nodes = admin_calls.nodes
     set_health = admin_calls.set_health
     check_node = admin_calls.check_node
@@ -267,3 +351,6 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
 
     def _run(self, view: Any) -> AsyncRun:
         return AsyncRun.from_view(view, self)
+
+    def _study(self, view: Any) -> AsyncStudy:
+        return AsyncStudy.from_view(view, self)

@@ -10,20 +10,30 @@ from muster.client import (
     alert_calls,
     artifact_calls,
     copy_calls,
+    cost_calls,
     exec_calls,
     job_calls,
+    optuna_calls,
+    policy_calls,
+    preflight_calls,
+    promotion,
+    provenance_calls,
     record_calls,
     run_calls,
     stack_calls,
+    stage_calls,
+    study_calls,
+    tune_calls,
     watch_calls,
 )
 from muster.client.blocking import BlockingTransport, blocking, iterating
 from muster.client.connection import Connection
 from muster.client.job import Job
 from muster.client.run import Run
+from muster.client.study import Study
 
 
-class Client(Connection[Job, Run]):
+class Client(Connection[Job, Run, Study]):
     """A client of a Muster server, or of several servers of one cluster.
 
     The address comes from the arguments, else from MUSTER_URL and MUSTER_TOKEN, else from the folder `home`
@@ -43,6 +53,7 @@ class Client(Connection[Job, Run]):
     line = blocking(job_calls.line)
     spec = blocking(job_calls.spec)
     stop = blocking(job_calls.stop)
+    set_priority = blocking(job_calls.set_priority)
     resume = blocking(job_calls.resume)
     why = blocking(job_calls.why)
     forecast = blocking(job_calls.forecast)
@@ -77,6 +88,28 @@ class Client(Connection[Job, Run]):
     save_query = blocking(run_calls.save_query)
     remove_query = blocking(run_calls.remove_query)
 
+    # studies
+    tune = blocking(tune_calls.tune)
+    check_study = blocking(tune_calls.check_study)
+    studies = blocking(study_calls.studies)
+    study = blocking(study_calls.study)
+    study_status = blocking(study_calls.study_status)
+    study_report = blocking(study_calls.study_report)
+    study_file = blocking(study_calls.study_file)
+    trials = blocking(study_calls.trials)
+    wait_study = blocking(study_calls.wait_study)
+    watch_study = iterating(study_calls.watch_study)
+    stop_study = blocking(study_calls.stop_study)
+    resume_study = blocking(study_calls.resume_study)
+    extend_study = blocking(study_calls.extend_study)
+    change_study = blocking(tune_calls.change_study)
+    enqueue = blocking(study_calls.enqueue)
+    ask = blocking(study_calls.ask)
+    report_trial = blocking(study_calls.report_trial)
+    tell = blocking(study_calls.tell)
+    winner_job = blocking(promotion.winner_job)
+    promote = blocking(promotion.promote)
+
     # the record
     create_run = blocking(record_calls.create_run)
     update_run = blocking(record_calls.update_run)
@@ -97,8 +130,26 @@ class Client(Connection[Job, Run]):
     create_model = blocking(record_calls.create_model)
     register_model = blocking(record_calls.register_model)
     promote_model = blocking(record_calls.promote_model)
+    roll_back_model = blocking(record_calls.roll_back_model)
     set_model_alias = blocking(record_calls.set_model_alias)
     delete_model = blocking(record_calls.delete_model)
+
+    # promotion
+    run_promotion = blocking(stage_calls.run_promotion)
+    promote_run = blocking(stage_calls.promote_run)
+    approve_promotion = blocking(stage_calls.approve_promotion)
+
+    # provenance
+    signing_keys = blocking(provenance_calls.signing_keys)
+    rotate_signing_key = blocking(provenance_calls.rotate_signing_key)
+    model_statement = blocking(provenance_calls.model_statement)
+    model_files = blocking(provenance_calls.model_files)
+    statements = blocking(provenance_calls.statements)
+    artifact_statement = blocking(provenance_calls.artifact_statement)
+
+    # studies
+    optuna_journals = blocking(optuna_calls.optuna_journals)
+    delete_optuna_journal = blocking(optuna_calls.delete_optuna_journal)
 
     # content
     artifacts = blocking(artifact_calls.artifacts)
@@ -113,6 +164,15 @@ class Client(Connection[Job, Run]):
     upload = blocking(artifact_calls.upload)
     capture = blocking(artifact_calls.capture)
 
+    # costs
+    prices = blocking(cost_calls.prices)
+    set_prices = blocking(cost_calls.set_prices)
+    budgets = blocking(cost_calls.budgets)
+    set_budget = blocking(cost_calls.set_budget)
+    remove_budget = blocking(cost_calls.remove_budget)
+    grant = blocking(cost_calls.grant)
+    cost_advice = blocking(cost_calls.cost_advice)
+
     # alerts
     alerts = blocking(alert_calls.alerts)
     alert = blocking(alert_calls.alert)
@@ -123,6 +183,27 @@ class Client(Connection[Job, Run]):
     silence = blocking(alert_calls.silence)
     end_silence = blocking(alert_calls.end_silence)
 
+    # costs
+    cost = blocking(cost_calls.cost)
+    cost_frame = blocking(cost_calls.cost_frame)
+    cost_families = blocking(cost_calls.cost_families)
+    cost_runs = blocking(cost_calls.cost_runs)
+    cost_waste = blocking(cost_calls.cost_waste)
+    cost_forecast = blocking(cost_calls.cost_forecast)
+    cost_change = blocking(cost_calls.cost_change)
+    cost_spot = blocking(cost_calls.cost_spot)
+    cost_hours = blocking(cost_calls.cost_hours)
+    explain_cost = blocking(cost_calls.explain_cost)
+    cost_statements = blocking(cost_calls.cost_statements)
+    cost_focus = iterating(cost_calls.cost_focus)
+
+    # preflight
+    preflight_plan = blocking(preflight_calls.preflight_plan)
+    certify = blocking(preflight_calls.certify)
+    certificates = blocking(preflight_calls.certificates)
+    waive_preflight = blocking(preflight_calls.waive_preflight)
+    revoke_certificate = blocking(preflight_calls.revoke_certificate)
+
     # queues, nodes, engines
     queues = blocking(admin_calls.queues)
     create_queue = blocking(admin_calls.create_queue)
@@ -130,6 +211,9 @@ class Client(Connection[Job, Run]):
     calibration = blocking(admin_calls.calibration)
     rules = blocking(admin_calls.rules)
     set_rules = blocking(admin_calls.set_rules)
+    check_policy = blocking(policy_calls.check_policy)
+    check_packages = blocking(policy_calls.check_packages)
+    check_run_environment = blocking(policy_calls.check_run_environment)
     nodes = blocking(admin_calls.nodes)
     set_health = blocking(admin_calls.set_health)
     check_node = blocking(admin_calls.check_node)
@@ -181,3 +265,6 @@ class Client(Connection[Job, Run]):
 
     def _run(self, view: Any) -> Run:
         return Run.from_view(view, self)
+
+    def _study(self, view: Any) -> Study:
+        return Study.from_view(view, self)

@@ -1,4 +1,4 @@
-"""What both clients are: the connection to the servers, and the classes of the jobs and runs that they return."""
+"""What both clients are: the connection to the servers, and the classes of what they return: jobs, runs, studies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from muster.client.target import Target, default_home
 Doc = dict[str, Any]  # JSON as the API documents it
 J = TypeVar("J")  # the class of jobs
 R = TypeVar("R")  # the class of runs
+S = TypeVar("S")  # the class of studies
 
 
-class Connection(ABC, Generic[J, R]):
+class Connection(ABC, Generic[J, R, S]):
     """The calls of the API are functions over a connection; a client is a connection that has them as methods."""
 
     _transport_class: ClassVar[type[Transport]]
@@ -52,6 +53,9 @@ class Connection(ABC, Generic[J, R]):
     @abstractmethod
     def _run(self, view: Any) -> R: ...
 
+    @abstractmethod
+    def _study(self, view: Any) -> S: ...
+
     async def _get(self, path: str, **params: Any) -> Any:
         return await self._transport.call("GET", path, params=params)
 
@@ -59,7 +63,7 @@ class Connection(ABC, Generic[J, R]):
         return await self._transport.call(method, path, body=body, key=key)
 
 
-Anyone = Connection[Any, Any]
+Anyone = Connection[Any, Any, Any]
 
 
 def part(text: str | int) -> str:
@@ -73,3 +77,7 @@ def job_path(ref: str | int, *parts: str) -> str:
 
 def run_path(ref: str | int, *parts: str) -> str:
     return "/".join(["/v1/runs", *map(part, (ref, *parts))])
+
+
+def study_path(ref: str | int, *parts: str) -> str:
+    return "/".join(["/v1/studies", *map(part, (ref, *parts))])

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from muster.api.artifacts import ArtifactView
+from muster.api.provenance import StatementView, VersionFiles
 from muster.core.errors import Invalid, NotFound
 from muster.track.paths import check_path
+from muster.track.provenance.statement import FILE_NAME
 
 Doc = dict[str, Any]
 _FILES_MAX: Final = 100_000
@@ -20,14 +22,18 @@ class _Caller(Protocol):
 
     def artifacts(self, ref: str | int, prefix: str = "") -> list[ArtifactView]: ...
 
-    def get_artifact(self, ref: str | int, path: str, to: str | Path) -> Path: ...
+    def get_artifact(self, ref: str | int, path: str, to: str | Path, *, why: str | None = None) -> Path: ...
+
+    def model_files(self, name: str, version: int) -> VersionFiles: ...
+
+    def model_statement(self, name: str, version: int) -> StatementView: ...
 
     def put_artifact(
         self, ref: str | int, file: str | Path, path: str | None = None, *, kind: str = "file", **about: Any
     ) -> ArtifactView: ...
 
 
-def get_files(client: _Caller, run: str, prefix: str, folder: Path) -> list[Path]:
+def get_files(client: _Caller, run: str, prefix: str, folder: Path, why: str | None = None) -> list[Path]:
     """Downloads a file, or everything under a path, into a folder; folders in the run stay folders."""
     prefix = prefix.strip("/")
     found = client.artifacts(run, prefix)
@@ -38,12 +44,28 @@ def get_files(client: _Caller, run: str, prefix: str, folder: Path) -> list[Path
     for one in found:
         path = check_path(one["path"])
         target = folder / (path.removeprefix(f"{above}/") if above else path)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Invalid(f"{target.parent} can't be made: {error.strerror}.", "Choose another place.") from error
-        written.append(client.get_artifact(run, path, target))
+        _make_folder(target.parent)
+        written.append(client.get_artifact(run, path, target, why=why))
     return written
+
+
+def get_model(client: _Caller, name: str, version: int, folder: Path) -> list[Path]:
+    """Downloads a model's version into a folder, and its signed statement beside the files."""
+    found = client.model_files(name, version)
+    if not found["files"]:
+        hint = f"`muster models show {name}/{version}` says where they are."
+        raise NotFound(f"Muster stores no files of {name}/{version}.", hint)
+    statement, written = client.model_statement(name, version), list[Path]()
+    for one in found["files"]:
+        target = folder / check_path(one["name"])
+        _make_folder(target.parent)
+        written.append(client.get_artifact(found["run"], one["path"], target))
+    file = folder / FILE_NAME
+    try:
+        file.write_text(json.dumps(statement["envelope"]))
+    except OSError as error:
+        raise Invalid(f"{file} can't be written: {error.strerror}.", "Choose another place.") from error
+    return [*written, file]
 
 
 def put_files(
@@ -77,6 +99,13 @@ def describe(folder: Path) -> tuple[Path | None, Doc]:
         if head is not None:
             return head, {"format": form, "files": count, "load": load, **_shards(head)}
     return None, {}
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(f"{folder} can't be made: {error.strerror}.", "Choose another place.") from error
 
 
 def _shards(head: Path) -> Doc:

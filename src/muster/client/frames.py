@@ -10,9 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.api.cost_reports import CostReport
 from muster.client.curves import FrameKind, Points
 from muster.client.run import RunData
 from muster.core.errors import ConfigError, Invalid
+from muster.core.money import MICRO
 
 _FACTS: Final = (
     "name", "project", "user", "kind", "source", "phase", "purpose", "valid", "attempts", "parent",
@@ -55,6 +57,18 @@ def of_runs(runs: Sequence[RunData], kind: FrameKind) -> Any:
     for name in _names(run.tags for run in runs):
         columns[f"tags.{name}"] = [run.tags.get(name) for run in runs]
     return made.DataFrame(columns)
+
+
+def of_costs(report: CostReport, kind: FrameKind) -> Any:
+    """One row for each group and currency: a column for each dimension, amounts in units of the currency, and hours."""
+    rows = report["rows"]
+    columns: dict[str, Sequence[Any]] = {name: [row["group"][name] for row in rows] for name in report["by"]}
+    columns["currency"] = [row["currency"] for row in rows]
+    for amount in ("amount", "platform", "idle", "storage", "listed", "pending"):
+        columns[amount] = [row[amount] / MICRO for row in rows]
+    for hours in ("accelerator_hours", "worker_hours", "unpriced_hours", "entries"):
+        columns[hours] = [row[hours] for row in rows]
+    return library(kind).DataFrame(columns)
 
 
 def library(kind: str) -> Any:

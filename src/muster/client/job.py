@@ -16,7 +16,16 @@ from muster.copying import Copied, Progress
 from muster.core.reasons import Reason
 
 if TYPE_CHECKING:
-    from muster.api.jobs import ArrayView, CheckpointMarkView, JobView, OutputView, ProgressView, ResourcesView, WhyView
+    from muster.api.jobs import (
+        ArrayView,
+        CheckpointMarkView,
+        JobView,
+        OutputView,
+        ProgressView,
+        ResourcesView,
+        StartView,
+        WhyView,
+    )
     from muster.api.stacks import StacksView
     from muster.api.words import Kind, Phase
 
@@ -82,6 +91,11 @@ class JobData:
         return self.raw.get("needs") or {}
 
     @property
+    def start_from(self) -> StartView | None:
+        """The checkpoint of another run that it starts from. None also from a server that knows no such jobs."""
+        return self.raw.get("start_from")
+
+    @property
     def final(self) -> bool:
         return self.phase in FINAL
 
@@ -126,6 +140,11 @@ async def _wait(job: J, /, timeout: float | None = None, on_change: Callable[[J]
 async def _stop(job: J, /, grace: float | None = None, force: bool = False) -> J:
     """Asks it to save and exit; see `Client.stop`."""
     return _become(job, await job_calls.stop(job.client, job.id, grace, force))
+
+
+async def _set_priority(job: J, /, priority: str | int) -> J:
+    """Gives it another priority; see `Client.set_priority`."""
+    return _become(job, await job_calls.set_priority(job.client, job.id, priority))
 
 
 async def _resume(
@@ -222,6 +241,7 @@ class Job(JobData):
     refresh = blocking(_refresh)
     wait = blocking(_wait)
     stop = blocking(_stop)
+    set_priority = blocking(_set_priority)
     resume = blocking(_resume)
     logs = iterating(_logs)
     why = blocking(_why)
@@ -239,6 +259,7 @@ class AsyncJob(JobData):
     refresh = _refresh
     wait = _wait
     stop = _stop
+    set_priority = _set_priority
     resume = _resume
     logs = _logs
     why = _why

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from muster.client.answers import error_body
 from muster.client.artifact_calls import capture
 from muster.client.connection import Anyone, Connection, Doc, J, job_path, part
-from muster.client.spec import Spec, batch_item, interpreter, submission, workdir_of
+from muster.client.spec import Spec, batch_item, interpreter, submission, whose, workdir_of
 from muster.client.surroundings import shell_envs
 from muster.client.watch_calls import changes
 from muster.core.errors import Invalid, MusterError
@@ -37,7 +37,7 @@ STOP_PATIENCE: Final = 600.0  # seconds for which `resume` waits for a job that 
 
 
 async def submit(
-    to: Connection[J, Any],
+    to: Connection[J, Any, Any],
     /,
     spec: Spec,
     key: str | None = None,
@@ -55,8 +55,8 @@ async def submit(
     with the run, so that it can be reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0. A mapping as
     `snapshot` is one that the server already has.
     """
-    body = await _body(to, spec, overrides, base, inherit)
-    if code := snapshot if isinstance(snapshot, dict) else snapshot and await _code_of(to, body, {}):
+    body = await body_of(to, spec, overrides, base, inherit)
+    if code := snapshot if isinstance(snapshot, dict) else snapshot and await code_of(to, body, {}):
         body["code"] = code
     # Our own key makes it safe to send the request again when the response was lost.
     key = key or uuid.uuid4().hex
@@ -71,7 +71,7 @@ async def check(
     Returns where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), which jobs
     it would preempt ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
     """
-    body = await _body(to, spec, overrides, base, inherit)
+    body = await body_of(to, spec, overrides, base, inherit)
     return await to._transport.call("POST", "/v1/jobs", body={**body, "dry_run": True}, more=interpreter())
 
 
@@ -94,7 +94,7 @@ async def submit_many(
     items = [batch_item(spec, name, inherit) for spec, name in zip(jobs, names, strict=True)]
     folders: dict[Path, Doc | None] = {}  # each is captured once
     for item in items if snapshot else ():
-        if code := await _code_of(to, item, folders):
+        if code := await code_of(to, item, folders):
             item["code"] = code
     defaults = {"defaults": {"envs": envs}} if inherit and (envs := shell_envs()) else {}
     results: list[BatchAccepted | MusterError] = []
@@ -109,7 +109,7 @@ async def submit_many(
 
 
 async def jobs(
-    to: Connection[J, Any],
+    to: Connection[J, Any, Any],
     /,
     *,
     project: str | None = None,
@@ -140,7 +140,7 @@ async def jobs(
     return found
 
 
-async def job(to: Connection[J, Any], /, ref: str | int) -> J:
+async def job(to: Connection[J, Any, Any], /, ref: str | int) -> J:
     """By id (`gpt-small-17`), by number (`17`), or by name (`gpt-small`).
 
     A name means its one job that has not ended, else its newest; Invalid lists them if several have not ended.
@@ -148,7 +148,7 @@ async def job(to: Connection[J, Any], /, ref: str | int) -> J:
     return to._job(await to._get(job_path(ref)))
 
 
-async def line(to: Connection[J, Any], /, queue: str, limit: int | None = None) -> list[J]:
+async def line(to: Connection[J, Any, Any], /, queue: str, limit: int | None = None) -> list[J]:
     """The queue's waiting jobs, in the order in which they would start."""
     return [to._job(view) for view in (await to._get(f"/v1/queues/{part(queue)}/line", limit=limit))["jobs"]]
 
@@ -158,13 +158,13 @@ async def spec(to: Anyone, /, ref: str | int) -> JobSpecView:
     return await to._get(job_path(ref, "spec"))
 
 
-async def stop(to: Connection[J, Any], /, ref: str | int, grace: float | None = None, force: bool = False) -> J:
+async def stop(to: Connection[J, Any, Any], /, ref: str | int, grace: float | None = None, force: bool = False) -> J:
     """Asks the job to save and exit within `grace` seconds (default: as in its job file); `force` kills it."""
     return to._job(await to._send("POST", job_path(ref, "stop"), {"grace": grace, "force": force}))
 
 
 async def resume(
-    to: Connection[J, Any],
+    to: Connection[J, Any, Any],
     /,
     ref: str | int,
     timeout: float = STOP_PATIENCE,
@@ -185,6 +185,14 @@ async def resume(
         await _stopped(to, view["id"], timeout)
     body = {"checkpoint": checkpoint, "from_scratch": from_scratch} if checkpoint is not None or from_scratch else {}
     return to._job(await to._send("POST", job_path(view["id"], "resume"), body))
+
+
+async def set_priority(to: Connection[J, Any, Any], /, ref: str | int, priority: str | int) -> J:
+    """Gives a job that is not over another priority: `low`, `normal`, `high`, `urgent`, or 0 to 100; higher goes first.
+
+    It may always be lowered, and raised within the range of its queue.
+    """
+    return to._job(await to._send("POST", job_path(ref, "priority"), {"priority": priority}))
 
 
 async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> WhyView:
@@ -218,7 +226,7 @@ async def metrics(
     return await to._get(job_path(ref, "metrics", name), points=points, rank=rank)
 
 
-async def _body(to: Anyone, spec: Spec, overrides: Doc, base: str | Path | None, inherit: bool) -> Doc:
+async def body_of(to: Anyone, spec: Spec, overrides: Doc, base: str | Path | None, inherit: bool) -> Doc:
     """The body of a submission."""
     folder = Path(base).absolute() if base else None
     return await to._transport.work(submission, spec, overrides, folder, inherit and to.target.local)
@@ -236,9 +244,9 @@ async def _stopped(to: Anyone, job_id: str, timeout: float) -> None:
         raise Invalid(f"Job {job_id} is still stopping after {timeout:g} s.", hint) from None
 
 
-async def _code_of(to: Anyone, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:
+async def code_of(to: Anyone, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:
     """The description of a submission's code; None when there is none, or none is wanted."""
     folder = workdir_of(body) if os.environ.get("MUSTER_SNAPSHOT", "1") != "0" else None
     if folder is not None and folder not in known:
-        known[folder] = await capture(to, folder)
+        known[folder] = await capture(to, folder, *whose(body))
     return known[folder] if folder is not None else None

@@ -36,7 +36,7 @@ from mlflow.tracking._tracking_service import utils as tracking_utils
 from mlflow.utils.proto_json_utils import parse_dict
 from mlflow.utils.rest_utils import MlflowHostCreds, http_request, verify_rest_response
 
-from muster.client.target import Target, default_home, find_target
+from muster.client.target import Target, default_home, find_target, server_of
 
 _SCHEME = "muster"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
@@ -149,10 +149,7 @@ def _is_ours(uri: str) -> bool:
 
 
 def _target(uri: str) -> Target:
-    """`muster://` and `muster:` name no server: it is found in the usual way."""
-    parts = urlsplit(str(uri))
-    secure = "https" if parts.port == 443 else "http"
-    return find_target(f"{secure}://{parts.netloc}" if parts.netloc else None, None, Path(default_home()))
+    return find_target(server_of(str(uri)), None, Path(default_home()))
 
 
 def _listed(repository: MusterArtifacts, path: str | None) -> list[FileInfo]:

@@ -185,6 +185,13 @@ async def promote_model(to: Anyone, /, name: str, version: int, stage: str, **gi
     return await to._send("POST", f"{_version(name, version)}/stage", {"stage": stage, **given})
 
 
+async def roll_back_model(
+    to: Anyone, /, name: str, why: str, stage: str = "production", version: int | None = None
+) -> PromotionView:
+    """Puts back the version that was in the stage before, or this one; the present one is archived."""
+    return await to._send("POST", f"{_model(name)}/rollback", {"stage": stage, "version": version, "why": why})
+
+
 async def set_model_alias(to: Anyone, /, name: str, alias: str, version: int | None) -> ModelAliases:
     """None removes the alias."""
     path = f"{_model(name)}/aliases/{part(alias)}"

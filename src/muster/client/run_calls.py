@@ -20,7 +20,7 @@ PAGE: Final = 1000  # runs in one response
 
 
 async def runs(
-    to: Connection[Any, R],
+    to: Connection[Any, R, Any],
     /,
     query: str = "",
     *,
@@ -69,7 +69,7 @@ async def goodput(
     return await to._get("/v1/goodput", run=run, project=project, queue=queue, node=node, since=since)
 
 
-async def run(to: Connection[Any, R], /, ref: str | int) -> R:
+async def run(to: Connection[Any, R, Any], /, ref: str | int) -> R:
     """By id, its job's number, prefix of the id, or name (see `job`); `raw` has everything captured."""
     return to._run(await to._get(run_path(ref)))
 

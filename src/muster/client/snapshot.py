@@ -40,6 +40,8 @@ class Snapshot:
 
     code: dict[str, Any]
     content: dict[str, str | bytes] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)  # of its files → digest
+    dropped: dict[str, int] = field(default_factory=dict)  # files that are too large → size
 
 
 class TooMuch(Exception):
@@ -72,13 +74,14 @@ def _take_files(made: Snapshot, workdir: Path, facts: git.Facts, cache: Path) ->
         raise TooMuch(_TOO_MANY)
     seen = {path: found for path in paths if (found := _look(root, path, notes)) is not None}
     for path in _too_large(seen, notes):
-        del seen[path]
+        made.dropped[path] = seen.pop(path).st_size
     book = _Digests(cache, root)
     manifest = {}
     for path, found in seen.items():
         digest = book.of(path, found)
         manifest[path] = [digest, found.st_size, 0o755 if found.st_mode & 0o100 else 0o644]
         made.content[digest] = f"{root}/{path}"
+        made.paths[path] = digest
     book.save()
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     made.code |= {"tree": _keep(made, text), "files": len(manifest), "bytes": sum(f.st_size for f in seen.values())}

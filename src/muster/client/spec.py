@@ -28,7 +28,7 @@ def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None, inhe
     """
     if not isinstance(spec, str | Path):
         return {"spec": {**_from_data(spec), **overrides}, **_where(base or Path.cwd(), inherit)}
-    text, source, folder = _text(spec)
+    text, source, folder = file_text(spec)
     written = _from_text(text) if overrides else None
     where = {"source": source, **_where(base or folder, inherit)}
     # Text that can't be parsed is sent unchanged: the server reports what is wrong with it, and on which line.
@@ -46,6 +46,14 @@ def workdir_of(body: Mapping[str, Any]) -> Path | None:
     return Path(os.path.abspath(folder)) if folder.is_dir() else None  # noqa: PTH100  (links stay as they are)
 
 
+def whose(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The project and the environment of a submission, as far as the job file says."""
+    written = body.get("spec") or _from_text(body.get("yaml") or "") or {}
+    tags = written.get("tags")
+    environment = tags.get("environment") if isinstance(tags, Mapping) else None
+    return str(written.get("project") or "default"), str(environment or "")
+
+
 def interpreter() -> dict[str, str]:
     """Headers of a submission: this interpreter's path, so that a refusal can suggest what to write for `python`."""
     return {"Muster-Python": quote(sys.executable)} if sys.executable else {}
@@ -54,7 +62,7 @@ def interpreter() -> dict[str, str]:
 def batch_item(spec: Spec, key: str, inherit: bool = False) -> dict[str, Any]:
     """One job of a batch. A batch takes no text and no base folder, so this is data with an absolute `workdir`."""
     if isinstance(spec, str | Path):
-        text, source, folder = _text(spec)
+        text, source, folder = file_text(spec)
         written = _from_text(text)
         if written is None:
             raise Invalid(f"{source} is not a job file.", "See what is wrong with it: `muster submit --dry-run FILE`.")
@@ -68,21 +76,22 @@ def batch_item(spec: Spec, key: str, inherit: bool = False) -> dict[str, Any]:
     return {"spec": written, "key": key}
 
 
-def _where(folder: Path, inherit: bool) -> dict[str, Any]:
-    return {"base": str(folder), **({"defaults": surroundings(folder, local=True)} if inherit else {})}
-
-
-def _text(spec: str | Path) -> tuple[str, str, Path]:
-    """The job file's text, its name in error messages, and its folder."""
-    if isinstance(spec, str) and "\n" in spec:
-        return spec, "the job", Path.cwd()
-    path = Path(spec).expanduser()
+def file_text(given: str | Path, noun: str = "job") -> tuple[str, str, Path]:
+    """The text of a job file or a study file, its name in error messages, and its folder."""
+    if isinstance(given, str) and "\n" in given:
+        return given, f"the {noun}", Path.cwd()
+    path = Path(given).expanduser()
+    hint = f"Name a {noun} file, as in `{noun}.yaml`."
     try:
         return path.read_text(), str(path), path.absolute().parent
     except OSError as error:
-        raise NotFound(f"{path} can't be read: {error.strerror}.", "Name a job file, as in `job.yaml`.") from None
+        raise NotFound(f"{path} can't be read: {error.strerror}.", hint) from None
     except UnicodeDecodeError:
-        raise Invalid(f"{path} is not text.", "Name a job file, as in `job.yaml`.") from None
+        raise Invalid(f"{path} is not text.", hint) from None
+
+
+def _where(folder: Path, inherit: bool) -> dict[str, Any]:
+    return {"base": str(folder), **({"defaults": surroundings(folder, local=True)} if inherit else {})}
 
 
 def _from_text(text: str) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from muster.core.errors import ConfigError, Unavailable
 
@@ -52,6 +52,19 @@ def find_target(url: str | None, token: str | None, home: Path) -> Target:
     if token is None and own:
         token = _home_token(home)
     return Target(urls, token, home, certificate if own else None)
+
+
+def server_of(uri: str) -> str | None:
+    """The address of the server that `muster://HOST:PORT` names, as other tools write it; None for `muster://` and
+    `muster:`, whose server is found in the usual way."""
+    parts = urlsplit(uri)
+    secure = "https" if parts.port == 443 else "http"
+    return f"{secure}://{parts.netloc}" if parts.netloc else None
+
+
+def words_of(uri: str) -> dict[str, str]:
+    """What stands behind the question mark, such as `project=vision`."""
+    return dict(parse_qsl(urlsplit(uri).query, keep_blank_values=True))
 
 
 def is_loopback(url: str) -> bool:

@@ -99,7 +99,7 @@ def send_run(client: Client, importer: Importer, found: FoundRun, project: str, 
         "project": project,
     }
     body |= {"name": found.name[-500:], "purpose": found.purpose[:8000], "place": str(found.path.absolute())[-4000:]}
-    body["created_at"] = found.created_at
+    body |= {"created_at": found.created_at, "parent": found.parent}
     begun = complete(client._transport.call("POST", "/v1/runs/import", body=body, key=found.key))
     made = Imported(begun["id"], found.name, not begun["done"])
     if begun["done"]:

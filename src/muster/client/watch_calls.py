@@ -22,7 +22,7 @@ LOOK_EVERY: Final = 15.0  # seconds between two looks at a job that there is no 
 
 
 async def wait(
-    to: Connection[J, Any],
+    to: Connection[J, Any, Any],
     /,
     ref: str | int,
     timeout: float | None = None,
@@ -56,7 +56,7 @@ async def wait(
 
 
 async def changes(
-    to: Connection[J, Any], /, ref: str | int, *, deadline: float | None = None
+    to: Connection[J, Any, Any], /, ref: str | int, *, deadline: float | None = None
 ) -> AsyncGenerator[J, None]:
     """The job now and at every change of phase, reason or progress, until it has ended."""
     path = job_path(await _id_of(to, ref), "stream")
@@ -66,7 +66,7 @@ async def changes(
 
 
 async def watch(
-    to: Connection[J, Any],
+    to: Connection[J, Any, Any],
     /,
     ref: str | int,
     rank: int | None = None,

@@ -1,4 +1,5 @@
-"""What a rule does when it fires: save now, stop, restart elsewhere, take a node out. As events, in one commit with it.
+"""What a rule does when it fires: save now, stop, restart, lower a priority, stop a study, take a node out. As events
+of one commit.
 
 A rule acts on the subject of its alert alone, as often as its limit allows. The breaker of node checks holds here too.
 """
@@ -11,14 +12,17 @@ from typing import Final
 from muster.control.node_health import may_take_out
 from muster.core.entities.alert import ACTION_LOGS, ActionLog, Alert, AlertActed
 from muster.core.entities.node import CHECKS, NodeHealth
+from muster.core.entities.study import StudyStopped, trial_of_job
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
-from muster.core.job_events import JobStopping
+from muster.core.job_events import JobPriority, JobStopping
 from muster.core.reasons import reason
 from muster.core.spec import ranks_per_node
 from muster.core.state import State
+from muster.core.units import PRIORITIES
 from muster.monitor.alerts.rule import Action, Rule
 
+LOW: Final = PRIORITIES["low"]
 PAST_LIMIT: Final = "not done: the rule has acted {limit} times in {per:g} s"
 
 
@@ -60,6 +64,10 @@ def _plan(action: Action, rule: Rule, alert: Alert, state: State, now: float) ->
     if action.do == "quarantine":
         return _take_out(_node_of(alert, state), f"alert {rule.name}: {alert.text}", state, now)
     job = state.jobs.get(alert.subject["name"])
+    if action.do == "lower_priority":
+        return _lower(job, f"the alert {rule.name}: {alert.text}", now)
+    if action.do == "pause_study":
+        return _pause(alert.subject["name"], f"the alert {rule.name}: {alert.text}", state, now)
     if job is None or not job.active or job.attempt is None or job.stop is not None:
         return "not done: the job does not run"
     about = (now, SYSTEM, job.project, job.id, job.attempt.number)
@@ -74,6 +82,28 @@ def _plan(action: Action, rule: Rule, alert: Alert, state: State, now: float) ->
     where = f" and {taken.text}" if isinstance(taken, _Plan) else ""
     events = taken.events if isinstance(taken, _Plan) else []
     return _Plan(f"restart {job.id} from its checkpoint{where}", [*events, Event(stopping, *about)])
+
+
+def _lower(job: Job | None, why: str, now: float) -> _Plan | str:
+    if job is None:
+        return "not done: the job is over"
+    if job.priority <= LOW:
+        return f"not done: the priority of {job.id} is {job.priority} already"
+    lower = Event(JobPriority(LOW, why[:500]), now, SYSTEM, job.project, job.id)
+    return _Plan(f"lower the priority of {job.id} from {job.priority} to {LOW}", [lower])
+
+
+def _pause(run: str, why: str, state: State, now: float) -> _Plan | str:
+    """The study of a trial, or the study itself, asks for no more trials until somebody resumes it."""
+    trial = trial_of_job(state, run)
+    study = state.studies.get(trial.study if trial is not None else run)
+    if study is None:
+        return "not done: the run belongs to no study"
+    if study.stopped is not None or study.ended_at is not None:
+        return f"not done: study {study.id} is stopped already"
+    stopped = StudyStopped(reason("alert_stopped", why[:500], f"Continue it with `muster tune resume {study.id}`."))
+    event = Event(stopped, now, SYSTEM, study.project, study.id)
+    return _Plan(f"stop study {study.id}, whose trials save first", [event])
 
 
 def _take_out(name: str, why: str, state: State, now: float) -> _Plan | str:

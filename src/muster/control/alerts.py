@@ -12,26 +12,45 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from muster.control.alert_actions import act
 from muster.control.background import Background
 from muster.control.clock import Clock
 from muster.control.metric_tap import MetricTap
+from muster.control.money_figures import money_of
 from muster.control.outbox_rows import message_row
 from muster.control.receivers import KIND, Receivers
-from muster.core.entities.alert import ALERT_RULES, ALERTS, SILENCES, Alert, AlertRules, AlertTold, SilenceEnded
+from muster.core.entities.alert import (
+    ALERT_RULES,
+    ALERTS,
+    PENDING_ALERTS,
+    SILENCES,
+    Alert,
+    AlertRules,
+    AlertTold,
+    SilenceEnded,
+)
 from muster.core.errors import SpecError
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
-from muster.monitor.alerts.evaluate import Outcome, Pending, evaluate, exists_in, read_signals
-from muster.monitor.alerts.figures import Figures, RunFigures
+from muster.monitor.alerts.evaluate import (
+    Outcome,
+    Pending,
+    evaluate,
+    exists_in,
+    read_signals,
+    remembered,
+    revived,
+)
+from muster.monitor.alerts.figures import Figures, MachineFigures, RunFigures
 from muster.monitor.alerts.recent import Recent
 from muster.monitor.alerts.rule import RuleSet
 from muster.monitor.alerts.rule_file import default_rules, parse_alert_rules
 from muster.monitor.alerts.signals.base import View
 from muster.monitor.alerts.tell import Notice, due, muted
-from muster.monitor.alerts.track import Track
+from muster.monitor.alerts.track import GAP, Track
 from muster.store.base import Entry, EventFilter, Rows, Store
 from muster.store.commit import Commit
 from muster.wire import Command
@@ -48,7 +67,8 @@ Docs = Iterable[tuple[int, dict[str, Any]]]
 
 
 class Alerts:
-    """A thread beside the control loop. `server`: figures of the server itself."""
+    """A thread beside the control loop. `server`: its own figures. `machines`: those of nodes at a time. `usual_costs`:
+    of projects, for an hour."""
 
     def __init__(
         self,
@@ -59,15 +79,18 @@ class Alerts:
         receivers: Receivers,
         may_act: Callable[[], bool],
         server: Callable[[], Mapping[str, float]],
+        machines: Callable[[float], Mapping[str, MachineFigures]] = lambda now: {},
+        usual_costs: Callable[[float], Mapping[str, float]] = lambda now: {},
     ) -> None:
         self._store, self._commit, self._clock, self._tap, self._server = store, commit, clock, tap, server
-        self.receivers = receivers
+        self.receivers, self._machines, self._usual_costs = receivers, machines, usual_costs
         self._subscription = tap.subscribe("alerts")
         self._figures, self._recent = Figures(), Recent()
         self._events: deque[Event] = deque(maxlen=HELD)
         self._phases: deque[tuple[str, int, int, dict[str, Any]]] = deque(maxlen=HELD)
         self._tracks: Mapping[str, Track] = {}
         self._pending: Sequence[Pending] = ()
+        self._looked = self._began = -inf  # the last look, and the first one of those that came regularly
         self._saves: dict[tuple[str, int], float] = {}  # attempts that are to save → since when
         self._lock, self._figures_lock = threading.Lock(), threading.Lock()
         self._rules: tuple[str, RuleSet] | None = None
@@ -118,17 +141,19 @@ class Alerts:
         """Evaluates all rules once, and writes what follows."""
         now = self._clock.now()
         self._gather(now)
-        server = self._server()
+        if not 0 <= now - self._looked <= GAP:
+            self._tracks, self._began = {}, now
+        server, usual = self._server(), self._usual_costs(now)
         found: list[tuple[Outcome, list[tuple[str, int]]]] = []
 
         def propose(state: State) -> Entry:
-            entry, outcome, saves = self._evaluate(state, server, now)
+            entry, outcome, saves = self._evaluate(state, server, usual, now)
             found[:] = [(outcome, saves)]
             return entry
 
         self._commit.submit(propose).result()
         outcome, saves = found[0]
-        self._tracks, self._pending = outcome.tracks, outcome.pending
+        self._tracks, self._pending, self._looked = outcome.tracks, outcome.pending, now
         self._saves = {key: at for key, at in self._saves.items() if now - at < 60} | dict.fromkeys(saves, now)
 
     def pending(self) -> Sequence[Pending]:
@@ -168,15 +193,18 @@ class Alerts:
         self._recent.forget(now)
 
     def _evaluate(
-        self, state: State, server: Mapping[str, float], now: float
+        self, state: State, server: Mapping[str, float], usual: Mapping[str, float], now: float
     ) -> tuple[Entry, Outcome, list[tuple[str, int]]]:
         rules, alerts = self.rules(state), ALERTS.all(state)
-        view = View(state, now, self._figures, self._recent, server)
-        outcome = evaluate(rules, read_signals(rules, view), self._tracks, alerts, exists_in(state), now)
+        view = View(state, now, self._figures, self._recent, server, self._machines(now), money_of(state, usual, now))
+        pending, complete = PENDING_ALERTS.all(state), now - self._began > GAP
+        tracks = self._tracks if complete else {**revived(pending, now), **self._tracks}
+        outcome = evaluate(rules, read_signals(rules, view), tracks, alerts, exists_in(state), now)
         after = _after(alerts, outcome, now)
         quiet = muted(rules, after, SILENCES.all(state).values(), now)
         events = [_about(one, one.subject, now) for one in outcome.fired]
         events += [_about(one, alerts[one.key].subject, now) for one in outcome.resolved]
+        events += [Event(one, now, SYSTEM) for one in remembered(rules, outcome, pending, complete, now)]
         acted, saves = self._act(rules, outcome, after, quiet, state, now)
         told, rows = self._tell(rules, alerts, quiet, now)
         over = [silence.id for silence in SILENCES.all(state).values() if silence.until <= now]

@@ -46,5 +46,6 @@ def token_event(
     expires_at: float | None,
     actor: str,
     now: float,
+    finance: bool = False,
 ) -> Event:
-    return Event(TokenCreated(identity, name, user, digest_, role, superuser, expires_at), now, actor)
+    return Event(TokenCreated(identity, name, user, digest_, role, superuser, expires_at, finance), now, actor)

@@ -15,6 +15,7 @@ from muster.core.plan import Plan
 from muster.core.reasons import Reason, reason
 from muster.core.repair import node_at_fault
 from muster.core.state import State
+from muster.cost.charge import charge
 from muster.engines.base import GangLaunch
 from muster.store.base import Entry
 from muster.wire import WorkerExit
@@ -47,7 +48,10 @@ def attempt_verdicts(
             assert job.repair.error is not None
             events.append(_charged(job, node, now))
             refund = job.repair.error.charge
-        events.append(Event(AttemptEnded(outcome, cause, step), now, SYSTEM, job.project, job.id, job.attempt.number))
+        number = job.attempt.number
+        events.append(Event(AttemptEnded(outcome, cause, step), now, SYSTEM, job.project, job.id, number))
+        if (cost := charge(state, job, outcome, cause, now)) is not None:
+            events.append(Event(cost, now, SYSTEM, job.project, job.id, number))
         events.append(after_end(job, outcome, cause, now, step, refund))
     return events
 

@@ -26,7 +26,7 @@ def post(url: str, body: bytes, number: int, secret_env: str = "") -> None:
     A receiver that does not answer, or asks to come later, is away: it would treat every message so. `secret_env`: the
     variable whose value signs the body.
     """
-    headers = {"Content-Type": "application/json", DELIVERY: str(number), **_signature(body, secret_env)}
+    headers = {"Content-Type": "application/json", DELIVERY: str(number), **signature(body, secret_env)}
     host = urlsplit(url).hostname
     try:
         with (
@@ -55,7 +55,8 @@ def is_address(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def _signature(body: bytes, secret_env: str) -> Mapping[str, str]:
+def signature(body: bytes, secret_env: str) -> Mapping[str, str]:
+    """The header that signs the body with the value of this variable; none without one."""
     if not secret_env:
         return {}
     secret = variable(secret_env)

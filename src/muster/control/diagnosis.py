@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from statistics import median
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ POINTS: Final = 20_000  # of a curve; of a longer one, as many buckets
 BUCKETS: Final = 10_000
 RANKS: Final = 64  # whose figures are read
 LATELY: Final = 300.0  # seconds of figures that count
+ENOUGH: Final = 3  # figures since stacks were looked at
 SAVES: Final = 1000
 NAME: Final = 100  # characters of a device's name
 STALE: Final = 900.0  # seconds between the newest look and another one that counts together with it
@@ -54,14 +55,15 @@ class Gatherer:
         number, job = int(newest["attempt"]), self.job
         curves = self.track.metrics.summaries([self.run]).get(self.run, {})
         nodes = 1 if job is None or job.attempt is None else len(job.attempt.workers)
+        looks = list(self._looks(number))
         return Evidence(
             job=self.run,
             running=job is not None and job.phase == "running",
             world=max(1, nodes * ranks_per_node(job.spec)) if job is not None else 1,
             times=self._times(number),
             stated=self._stated(number),
-            samples=sampled(self._looks(number)),
-            ranks=list(self._ranks(number)),
+            samples=sampled(looks),
+            ranks=list(self._ranks(number, _begin(looks))),
             cpus=job.ask.milli_cpus / 1000 if job is not None else None,
             ranks_per_node=ranks_per_node(job.spec) if job is not None else 1,
             accelerators=job.ask.accelerators if job is not None else 0,
@@ -99,13 +101,14 @@ class Gatherer:
             if kept[0]["time"] - one["time"] <= STALE:
                 yield self.track.stacks.get(self.run, one["id"])
 
-    def _ranks(self, number: int) -> Iterator[RankFigures]:
+    def _ranks(self, number: int, looked: float) -> Iterator[RankFigures]:
+        """`looked`: since when stacks were looked at. Figures of that time tell more than those of the start before."""
         by_rank: dict[int, dict[str, float]] = {}  # → name → when it was heard last
         for one in self.track.metrics.series(self.run):
             if one.name.startswith("system/"):
                 by_rank.setdefault(one.rank, {})[one.name] = one.summary.last_time
         for rank, names in sorted(by_rank.items())[:RANKS]:
-            values = {name: self._lately(name, rank, number, last) for name, last in names.items()}
+            values = {name: self._lately(name, rank, number, last, looked) for name, last in names.items()}
             clocks = _of(values, "gpu_clock")
             yield RankFigures(
                 rank,
@@ -118,11 +121,12 @@ class Gatherer:
                 clock_best=max(clocks, default=None),
             )
 
-    def _lately(self, name: str, rank: int | None, number: int, last: float) -> list[float]:
-        """The values of the last minutes. Older blocks are not read."""
+    def _lately(self, name: str, rank: int | None, number: int, last: float, looked: float = -inf) -> list[float]:
+        """The values of the last minutes, or since it was `looked` if that are enough. Older blocks are not read."""
         since = last - LATELY
         found = self.track.metrics.points(self.run, name, rank=rank, attempt=number, start=since, axis="time")
-        return [float(value) for value in found.value]
+        newest = found.value[found.time >= looked]
+        return [float(value) for value in (newest if len(newest) >= ENOUGH else found.value)]
 
     def _median(self, known: Summary | None, name: str, number: int) -> float | None:
         found = [] if known is None else self._lately(name, None, number, known.last_time)
@@ -224,3 +228,7 @@ def _plain(name: str) -> str:
 def _seconds(value: object) -> float | None:
     """A program may have put anything there."""
     return float(value) if isinstance(value, int | float) and 0 <= value < 2**33 else None
+
+
+def _begin(looks: Sequence[Any]) -> float:
+    return min((float(rank["time"]) for look in looks for rank in look), default=-inf)

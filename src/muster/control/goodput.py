@@ -14,6 +14,7 @@ from muster.core.job import Attempt, Job
 from muster.core.reasons import REASONS
 from muster.core.resources import WHOLE
 from muster.core.state import State
+from muster.cost.ledger import TimeClass
 from muster.monitor.time_ledger import (
     DAY,
     SECOND,
@@ -71,6 +72,23 @@ class GoodputLedger:
                 if (run, one.number) not in stored:
                     held += _chosen(self._time(facts, one), want)
         return held
+
+    def classes(self, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[TimeClass]]:
+        """What the time of these attempts went to, and the reason of what was lost; without runs that were purged."""
+        found = self._facts(list(dict.fromkeys(run for run, _ in wanted if not self._track.intake.gone(run))))
+        times: dict[tuple[str, int], list[TimeClass]] = {}
+        for run, number in wanted:
+            before = ""
+            for one in found[run].attempts if run in found else ():
+                code = one.reason.code if one.reason is not None else ""
+                if one.number == number:
+                    cause = {"lost": code, "hung": code, "done_again": before}
+                    times[(run, number)] = [
+                        TimeClass(*part, before if part.kind.startswith("starting.") else cause.get(part.kind, ""))
+                        for part in self._intervals(found[run], one)
+                    ]
+                before = code
+        return times
 
     def _rows(self, want: GoodputFilter) -> list[HeldDay]:
         with self._track.db.reading() as connection:

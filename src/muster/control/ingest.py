@@ -22,11 +22,11 @@ from muster.control.decode import decode
 from muster.control.hangs import Hangs
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
-from muster.control.node_health import clock_events, evicted, fault_events, is_spot, leaves, link_events
+from muster.control.node_health import clock_events, evicted, fault_events, is_spot, leaves, link_events, taken_away
 from muster.control.node_samples import NodeSamples
 from muster.control.observe import worker_ended, worker_placed, workers_running
 from muster.control.reconcile import GANG_GRACE
-from muster.control.restores import restore_events
+from muster.control.restores import restore_events, taken_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
 from muster.control.stack_orders import StackOrders
 from muster.control.stragglers import Stragglers
@@ -35,6 +35,8 @@ from muster.core.entities import Node
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
+from muster.core.reasons import CONSEQUENCE
+from muster.core.start import steps_needed
 from muster.core.state import State
 from muster.masking import Masker
 from muster.store.base import Entry, JobFilter, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
@@ -177,7 +179,7 @@ class Ingest:
                 if self._gone(job_id):  # deleted meanwhile: nothing may be written after the deletion
                     return Entry()
                 job = state.jobs.get(job_id)
-                told = _worker_news(state, job, number, batch, why, now)
+                told = [*_taken(job, number, docs, now), *_worker_news(state, job, number, batch, why, now)]
                 place = _place(state, job, number, batch.worker)
                 told += fault_events(state, place.name, docs, now) if place is not None else []
                 if attempt.job and batch.state == "running":
@@ -199,7 +201,8 @@ class Ingest:
                     self._tap.publish(job_id, number, write.rank, write.columns)
             self._counters.ingested(_sizes(writes), sum(map(_points, writes)))
             if self._samples is not None and batch.sample is not None and place is not None:
-                self._samples.take(place.name, place.pool, batch.sample, now, place.total.accelerators)
+                source = f"{job_id}/{number}/{batch.worker}"
+                self._samples.take(place.name, place.pool, batch.sample, now, place.total.accelerators, source)
             acked = {key: state.acked for key, state in attempt.streams.items()}
             if self._hangs is not None and attempt.job and batch.state == "running":
                 known = {rank: offset for (rank, stream), offset in acked.items() if stream == "spool"}
@@ -212,7 +215,8 @@ class Ingest:
                 command = command or self._alerts.command(job_id, number)
             if attempt.job and batch.state == "running":
                 command = command or self._stack_orders.command(job_id, number, now)
-        return Reply(acked, command, done=batch.state == "ended", time=self._clock.now())
+        keep = steps_needed(self._store.state(), job_id) if batch.state == "running" else ()
+        return Reply(acked, command, done=batch.state == "ended", time=self._clock.now(), keep=keep)
 
     def expected_ends(self) -> dict[str, float]:
         """When running jobs end by the progress that they reported lately, in seconds since 1970."""
@@ -407,6 +411,8 @@ def _worker_news(
     if batch.links and batch.worker == 0:
         events += link_events(state, job, batch.links, now)
     if batch.state == "ended" and batch.exit is not None and worker.state != "ended":
+        if batch.exit.reason == "spot_notice" and job.stop is None:
+            events += taken_away(state, job, batch.worker, now)
         events.append(worker_ended(job, batch.worker, batch.exit, now))
     return events
 
@@ -441,7 +447,7 @@ def _command(job: Job | None, number: int, now: float) -> Command | None:
         # The attempt was given up as lost, and its resources may be in use by another.
         return Command(_OVER, "kill", "node_lost")
     if job.stop is None:
-        order = Command(int(job.attempt.planned_at * 1000), "stop", "gang_member_died", GANG_GRACE)
+        order = Command(int(job.attempt.planned_at * 1000), "stop", CONSEQUENCE, GANG_GRACE)
         return order if job.attempt.broken else None
     left = max(0.0, job.stop.at + job.stop.grace - now)
     return Command(int(job.stop.at * 1000), "stop", job.stop.reason.code, left)
@@ -457,6 +463,15 @@ def _checkpoints(
             committed = CheckpointCommitted(step, str(doc.get("path", "")), size, rank)
             events.append(Event(committed, now, SYSTEM, project, job_id, number))
     return events
+
+
+def _taken(job: Job | None, number: int, docs: list[tuple[int, dict[str, Any]]], now: float) -> list[Event]:
+    """Events for the checkpoint of another run that the job has taken."""
+    if job is None or job.start is None or not any(doc["type"] == "taken" for _, doc in docs):
+        return []
+    known = (job.start.taken, job.checkpoint.path) if job.checkpoint is not None and not job.has_saved else None
+    found = [one for one in taken_events(docs, job.start.run) if (one.step, one.path) != known]
+    return [Event(one, now, SYSTEM, job.project, job.id, number) for one in found]
 
 
 def _fits(value: object) -> TypeGuard[int]:

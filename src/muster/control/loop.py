@@ -26,6 +26,7 @@ from muster.control.counters import Counters
 from muster.control.decide import StepOf, attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
 from muster.control.hangs import Hangs
+from muster.control.job_budgets import JobBudgets
 from muster.control.listen import EnginePoller
 from muster.control.node_health import quarantines, returns
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
@@ -52,8 +53,9 @@ LAUNCH_TRIES = 5
 # gang that starts to run changes nothing until it has run for a while.
 _WAKING = frozenset({
     "job.submitted", "job.resumed", "job.stopping", "job.stopped", "job.succeeded", "job.failed", "job.requeued",
+    "job.priority",
     "worker.ended", "attempt.ended", "node.joined", "node.left", "node.health", "queue.set", "pool.set", "project.set",
-    "rules.set",
+    "rules.set", "prices.set",
 })  # fmt: skip
 _NOTHING = Entry()
 
@@ -87,7 +89,7 @@ class Controller:
         self._token_for, self._may_act, self._step_of = token_for, may_act, step_of
         self._listener, self._hangs, self._stragglers = EnginePoller(engine), hangs, stragglers
         self._engine_hints, self._counters = EngineHints(engine), counters or Counters()
-        self._board = Board()
+        self._board, self._budgets = Board(), JobBudgets()
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()  # guards the dirty set, which commits and ticks both change
@@ -114,8 +116,8 @@ class Controller:
 
     def next_wake(self) -> float | None:
         """The time at which a tick is needed even if nothing happens; None for never."""
-        planned, due = self._wake_at, self._listener.watch.next_due()
-        return planned if due is None else due if planned is None else min(planned, due)
+        known = (self._wake_at, self._listener.watch.next_due(), self._budgets.next_due())
+        return min((at for at in known if at is not None), default=None)
 
     def start(self) -> None:
         """Adopts the running gangs, then ticks until `close`."""
@@ -253,6 +255,9 @@ class Controller:
     def _verdicts(self, this: _Round, state: State) -> Entry:
         events = overdue(state, this.now) if state.seatless else []
         events += self._watch_events(state, this.now)
+        stopped = {event.job for event in events}
+        spent = self._budgets.look(state, this.now)
+        events += [event for event in spent if event.job not in stopped]
         if this.dirty:
             events += attempt_verdicts(state, sorted(this.dirty), this.now, self._step_of)
             ended = [state.jobs[event.job] for event in events if event.kind == "attempt.ended"]
@@ -293,6 +298,7 @@ class Controller:
 
     def _reconcile(self, this: _Round, state: State) -> Entry:
         self._busy = bool(state.active)
+        self._budgets.track(state, this.dirty, this.now)
         if self._health_changed:
             self._health_changed = False
             self._engine_hints.look_at_nodes(state, self._listener.last_nodes)

@@ -37,10 +37,15 @@ class Taken:
 
 
 class Subscription:
-    """The points of `run`, or of all runs if it is None; of the metrics `names`, or of all if it is None."""
+    """The points of `run`, or of all runs if it is None; of the metrics `names`, or of all if it is None.
 
-    def __init__(self, name: str, run: str | None, names: Collection[str] | None, size: int) -> None:
-        self.name, self.run = name, run
+    `wake` is set when there are some.
+    """
+
+    def __init__(
+        self, name: str, run: str | None, names: Collection[str] | None, size: int, wake: threading.Event | None = None
+    ) -> None:
+        self.name, self.run, self._wake = name, run, wake
         self._names = None if names is None else frozenset(names)
         self._size = size
         self._points: deque[Points] = deque()
@@ -73,6 +78,8 @@ class Subscription:
                     self._points.append(Points(run, attempt, rank, name, column))
                     self._held += count
             self._changed.notify_all()
+        if self._wake is not None and (self._points or self._missed):
+            self._wake.set()
 
 
 class MetricTap:
@@ -84,10 +91,15 @@ class MetricTap:
         self._by_run: dict[str | None, tuple[Subscription, ...]] = {}
 
     def subscribe(
-        self, name: str, run: str | None = None, names: Collection[str] | None = None, size: int = SIZE
+        self,
+        name: str,
+        run: str | None = None,
+        names: Collection[str] | None = None,
+        size: int = SIZE,
+        wake: threading.Event | None = None,
     ) -> Subscription:
         """Subscribes to points from now on. `name` is for display."""
-        made = Subscription(name, run, names, size)
+        made = Subscription(name, run, names, size, wake)
         with self._lock:
             self._by_run = {**self._by_run, run: (*self._by_run.get(run, ()), made)}
         return made

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final
 
 from muster.api.words import FINAL
 from muster.control.admission import Context
-from muster.core.array import split_index, task_id
+from muster.control.admission.named import find_named
 from muster.core.errors import Unavailable
 from muster.core.job import Job
 from muster.core.needs import ENDINGS, is_met
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 
-New = Mapping[str, Sequence[str]]  # jobs that the same call submits: name → ids
 _LISTED: Final = 5  # jobs of an ambiguous name that a message lists
 
 
-def find_needs(spec: JobSpec, context: Context, new: New) -> tuple[dict[str, str], list[Reason]]:
+def find_needs(spec: JobSpec, context: Context) -> tuple[dict[str, str], list[Reason]]:
     """The ids of the needed jobs, with how each has to end, and the reasons against the job."""
     found, against = dict[str, str](), list[Reason]()
     for written, wanted in spec.needs.items():
-        job = _named(written, spec.project, context, new)
+        job = _named(written, spec.project, context)
         if isinstance(job, Reason):
             against.append(job)
         elif isinstance(job, str):
@@ -72,22 +71,13 @@ def array_of(name: str) -> str:
     return name.partition("[")[0]
 
 
-def _named(written: str, project: str, context: Context, new: New) -> Job | str | Reason:
+def _named(written: str, project: str, context: Context) -> Job | str | Reason:
     """The job; only its id if the same call submits it."""
-    ids = new.get(written, ())
-    if len(ids) == 1:
-        return ids[0]
-    split = split_index(written)
-    name = split[0] if split is not None else written
-    job = context.job(name)
-    jobs = [job] if job is not None and job.project == project else [] if ids else context.named(project, name)
-    if split is not None:  # a task of an array
-        tasks = [task_id(job, split[1]) for job in jobs if job.is_array]
-        jobs = [task for name in tasks if name is not None and (task := context.job(name)) is not None]
-    if len(jobs) == 1:
-        return jobs[0]
-    several = ids or [job.id for job in jobs]
-    if several:
+    found = find_named(written, project, context)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = [job if isinstance(job, str) else job.id for job in found]
         told = ", ".join(several[:_LISTED]) + (" and more" if len(several) > _LISTED else "")
         message = f"it needs {written!r}, which is the name of several jobs that are not over: {told}"
         return reason("unknown_need", message, f"Give the id of one, as in `needs: [{several[0]}]`.", need=written)

@@ -51,16 +51,21 @@ def leaves(state: State, job: Job, worker: int, left: float, now: float) -> list
     Only machines of spot pools: a launcher's word takes no other one out.
     """
     assert job.attempt is not None
-    node = state.find_node(job.attempt.workers[worker].node)
     if job.stop is not None or not is_spot(state, job.attempt.pool):
         return []
-    where = node.name if node is not None else job.attempt.workers[worker].node
-    told = reason("spot_notice", f"{where} is taken away in {max(0.0, left):.0f} s")
+    told = reason("spot_notice", f"{job.attempt.workers[worker].node} is taken away in {max(0.0, left):.0f} s")
     stopping = JobStopping(told, "queued", max(0.0, left - LEAVE_SPARE))
-    events = [Event(stopping, now, SYSTEM, job.project, job.id, job.attempt.number)]
-    if node is not None and node.role != "slot" and node.health == "healthy":
-        events.append(Event(NodeHealth(node.name, "draining", "it is taken away (spot notice)", SPOT), now, SYSTEM))
-    return events
+    about = Event(stopping, now, SYSTEM, job.project, job.id, job.attempt.number)
+    return [about, *taken_away(state, job, worker, now)]
+
+
+def taken_away(state: State, job: Job, worker: int, now: float) -> list[Event]:
+    """The event that drains the machine of a worker in a spot pool, which is taken away."""
+    assert job.attempt is not None
+    node = state.find_node(job.attempt.workers[worker].node)
+    if node is None or node.role == "slot" or node.health != "healthy" or not is_spot(state, job.attempt.pool):
+        return []
+    return [Event(NodeHealth(node.name, "draining", "it is taken away (spot notice)", SPOT), now, SYSTEM)]
 
 
 def evicted(state: State, job: Job, worker: int, left: float, why: tuple[str, str], now: float) -> list[Event]:

@@ -14,6 +14,7 @@ from typing import Final
 from muster.core.job import Attempt
 from muster.core.resources import WHOLE
 from muster.core.state import State
+from muster.monitor.alerts.figures import MachineFigures
 from muster.monitor.exposition import ShownDevice, ShownNode, show_device, show_node
 from muster.wire import DEVICES_MAX, DeviceSample, NodeSample
 
@@ -31,6 +32,9 @@ class _Node:
     shown: ShownNode
     until: float  # when the sample is stale
     devices: dict[DeviceKey, tuple[ShownDevice, float]] = field(default_factory=dict)  # each with the same
+    # Which launcher counted how many lost packets, and when: each pod of a node counts those of its own interfaces.
+    counted: tuple[str, float, float] | None = None
+    lost: float | None = None  # packets in a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +50,18 @@ class NodeSamples:
         self._nodes: OrderedDict[str, _Node] = OrderedDict()  # the one whose sample is the oldest first
         self._lock = threading.Lock()
 
-    def take(self, node: str, pool: str, sample: NodeSample, now: float, accelerators: int = 0) -> None:
-        """Several workers of one node may each send its own devices. `accelerators`: as many as the node has."""
+    def take(
+        self, node: str, pool: str, sample: NodeSample, now: float, accelerators: int = 0, source: str = ""
+    ) -> None:
+        """Several workers of one node may each send its own devices. `accelerators`: as many as the node has. `source`:
+        the worker."""
         until = now + PERIODS * min(max(sample.every, PERIOD), PERIOD_MAX)
         with self._lock:
             known = self._nodes.get(node)
             if known is None or known.pool != pool:
                 known = self._nodes[node] = _Node(pool, show_node(node, pool, sample), until)
             known.shown, known.until = ShownNode(known.shown.labels, sample), until
+            _count_lost(known, source, sample, now)
             self._nodes.move_to_end(node)
             most = min(DEVICES_MAX, SLICES * max(1, accelerators))
             for device in sample.devices:
@@ -67,6 +75,12 @@ class NodeSamples:
             nodes = [one for one in self._nodes.values() if one.until > now]
             devices = [device for one in nodes for device, until in one.devices.values() if until > now]
             return [one.shown for one in nodes], devices
+
+    def machines(self, now: float) -> dict[str, MachineFigures]:
+        """What signals of nodes read, by node."""
+        with self._lock:
+            fresh = [(name, one) for name, one in self._nodes.items() if one.until > now]
+            return {name: MachineFigures(one.shown.sample.disk, one.lost) for name, one in fresh}
 
     def blind(self, state: State, now: float) -> Blind:
         """Call it between two commits. An engine's slot is no node: such workers count when their machine is known."""
@@ -96,6 +110,19 @@ class NodeSamples:
             missing = accelerators - len({key[0] for key, (_, until) in known.devices.items() if until > now})
         if missing > 0:
             found.devices[pool] = found.devices.get(pool, 0) + missing
+
+
+def _count_lost(known: _Node, source: str, sample: NodeSample, now: float) -> None:
+    """Packets lost in a minute, from two samples of one launcher. A machine that was restarted counts from 0."""
+    if sample.errors is None or not source:
+        return
+    by, count, at = known.counted or ("", 0.0, 0.0)
+    if by != source and now - at < PERIODS * PERIOD:
+        return  # that launcher still sends
+    if by == source and now <= at:
+        return
+    known.lost = round(max(0.0, sample.errors - count) * 60 / (now - at), 1) if by == source else None
+    known.counted = (source, sample.errors, now)
 
 
 def _take_device(known: _Node, node: str, device: DeviceSample, until: float, now: float, most: int) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
 from muster.control.node_health import is_spot, nodes_to_check
 from muster.core.array import array_of
+from muster.core.entities.study import trial_of_job
 from muster.core.job import Job
+from muster.core.reasons import CONSEQUENCE
 from muster.core.spec import ranks_per_node, sections
+from muster.core.start import current
 from muster.core.state import State
 from muster.engines.base import GangLaunch, WorkerReport
+from muster.tune.trial_spec import with_seed
 from muster.wire import (
     ARRAY,
     CHECKPOINT_KNOWN,
@@ -18,8 +23,16 @@ from muster.wire import (
     CHECKPOINT_STEP,
     CHECKPOINT_WAIT,
     NEEDS_PREFIX,
+    PARAMS,
+    PREFLIGHT,
+    PREFLIGHT_STEPS,
     SLURM_ARRAY,
+    START_FROM,
+    START_STEP,
+    STUDY,
+    TRIAL,
     ArrayNames,
+    Start,
 )
 
 GANG_GRACE = (
@@ -73,9 +86,10 @@ def desired(
             if job.phase == "starting" and (job.id, number) not in launched:
                 checked = nodes_to_check(state, job.attempt.pool, now)
                 gang, spot = gang_of(job, token_for(job.id, number)), is_spot(state, job.attempt.pool)
-                actions.append(Launch(replace(gang, check_nodes=checked, spot=spot)))
+                envs, start = {**gang.envs, **_trial_envs(state, job)}, _start(state, job)
+                actions.append(Launch(replace(gang, envs=envs, check_nodes=checked, spot=spot, start=start)))
         elif alive and job.attempt.broken:
-            actions.append(Stop(job.id, number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
+            actions.append(Stop(job.id, number, GANG_GRACE, CONSEQUENCE, job.attempt.planned_at))
     return actions
 
 
@@ -89,7 +103,7 @@ def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
             continue
         key = (report.job, report.attempt)
         if report.status in ("running", "starting", "pending"):
-            actions[key] = Stop(report.job, report.attempt, 0.0, "gang_member_died", 0.0)
+            actions[key] = Stop(report.job, report.attempt, 0.0, CONSEQUENCE, 0.0)
         else:
             actions.setdefault(key, Forget(report.job, report.attempt))
     return list(actions.values())
@@ -97,7 +111,10 @@ def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
 
 def _envs(job: Job) -> dict[str, str]:
     """The environment of the job file, with what the job is told about others: jobs that it needed, and its array."""
-    return {**_array_envs(job, SLURM_ARRAY), **job.spec.envs, **_array_envs(job, ARRAY), **_needs_envs(job)}
+    return {
+        **_array_envs(job, SLURM_ARRAY), **job.spec.envs, **_array_envs(job, ARRAY), **_needs_envs(job),
+        **_preflight_envs(job),
+    }  # fmt: skip
 
 
 def _array_envs(job: Job, names: ArrayNames) -> dict[str, str]:
@@ -108,16 +125,46 @@ def _array_envs(job: Job, names: ArrayNames) -> dict[str, str]:
     return {name: str(value) for name, value in zip(names, values, strict=True)}
 
 
+def _preflight_envs(job: Job) -> dict[str, str]:
+    rung = job.spec.preflight
+    if rung is None:
+        return {}
+    return {PREFLIGHT: rung.rung, **({PREFLIGHT_STEPS: str(rung.steps)} if rung.steps is not None else {})}
+
+
+def _trial_envs(state: State, job: Job) -> dict[str, str]:
+    trial = trial_of_job(state, job.id)
+    if trial is None:
+        return {}
+    params = json.dumps(with_seed(trial.params, trial.seed))
+    return {STUDY: trial.study, TRIAL: str(trial.number), PARAMS: params}
+
+
 def _checkpoint_envs(job: Job) -> dict[str, str]:
     """What the program is told of the checkpoint to start from; see `muster.runtime.checkpoint_search`."""
     found: dict[str, str] = {}
     if job.checkpoint is not None and 0 < len(job.checkpoint.path) <= _PATH_MAX:
         found |= {CHECKPOINT_KNOWN: job.checkpoint.path, CHECKPOINT_WAIT: f"{job.spec.checkpoint.wait:g}"}
+        if not job.has_saved:  # a program that saves elsewhere than where it was taken to still has to fetch it
+            place = job.checkpoint.path.rpartition("/")[0]
+            found |= {START_FROM: place, START_STEP: str(job.checkpoint.step)}
+    elif job.start_due is not None:
+        found[CHECKPOINT_WAIT] = f"{job.spec.checkpoint.wait:g}"
     if job.since_attempt:
         found[CHECKPOINT_SINCE] = str(job.since_attempt)
     if job.resume_step is not None:
         found[CHECKPOINT_STEP] = str(job.resume_step)
     return found
+
+
+def _start(state: State, job: Job) -> Start | None:
+    """The checkpoint of another run that the launchers take, unless the job has it already."""
+    due = job.start_due
+    if due is None:
+        return None
+    point = current(state, due)
+    share = point.project == job.project and point.trusted == job.trusted
+    return Start(point.run, point.step, point.store, share)
 
 
 def _needs_envs(job: Job) -> dict[str, str]:
@@ -153,7 +200,7 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         project=job.project,
         user=job.user,
         pool=job.attempt.pool,
-        priority=spec.priority,
+        priority=job.priority,
         ask=job.ask,
         require=spec.topology.require or "",
         prefer=spec.topology.prefer or "",

@@ -15,7 +15,7 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Attempt, Job, StopOrder
 from muster.core.job_events import JOB_ENDS, JobRequeued
 from muster.core.payload import Payload
-from muster.core.reasons import REASONS, Reason, reason
+from muster.core.reasons import CONSEQUENCE, REASONS, Reason, reason
 from muster.core.repair import STALLED_MAX, after_attempt, error_of
 from muster.core.signature import exception_line, signature
 from muster.wire import WorkerExit
@@ -23,6 +23,7 @@ from muster.wire import WorkerExit
 NODE_RESTARTS = 20
 PREEMPTED_RESTARTS = 1_000
 BACKOFF_MAX = 600.0  # seconds
+_ASKS = ("max_duration", "no_good_checkpoint", "start_missing")  # somebody has to say how it goes on
 
 
 def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
@@ -33,8 +34,12 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     bad = [(i, WorkerExit.from_dict(e)) for i, e in enumerate(exits) if e["outcome"] != "succeeded"]
     if not bad:
         return "succeeded", reason("completed")
-    # The first failure is the cause. Workers that were told to exit because of it are its consequence.
-    worker, first = min(bad, key=lambda item: (_is_consequence(item[1]), item[1].time))
+    # The first failure is the cause, however late it is found. Workers that were told to exit are its consequence, and
+    # one that was told why knows more than one that was told only that another worker had ended.
+    worker, first = min(bad, key=lambda item: (_distance(item[1]), item[1].time))
+    if first.reason == "node_lost" and first.ranks:  # its launcher lives: perhaps it was told to leave for another node
+        silent = [item for item in bad if item[1].reason in ("node_lost", "launcher_lost") and not item[1].ranks]
+        worker, first = min(silent, key=lambda item: item[1].time, default=(worker, first))
     node = attempt.workers[worker].node
     where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
     code = first.reason if first.reason in REASONS else "user_error"
@@ -45,8 +50,9 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     return first.outcome, reason(code, message, **data, signal=first.signal)
 
 
-def _is_consequence(end: WorkerExit) -> bool:
-    return end.outcome == "stopped" or end.reason == "gang_member_died"
+def _distance(end: WorkerExit) -> int:
+    """How far an exit is from the cause of the gang's end: 0 for a failure of its own, 2 for one that says nothing."""
+    return 2 if end.reason == CONSEQUENCE else int(end.outcome == "stopped")
 
 
 def after_end(job: Job, outcome: str, cause: Reason, now: float, step: int | None = None, refund: str = "") -> Event:
@@ -60,8 +66,11 @@ def after_end(job: Job, outcome: str, cause: Reason, now: float, step: int | Non
         return _end(job, "stopped", job.stop.reason, now)
     if job.stop is not None and job.stop.reason.category != "worker":
         return _again(job, _checked(job, job.stop, now), "preempted", now, now)
-    if cause.code in ("max_duration", "no_good_checkpoint") or (cause.code == "time_limit" and not _saved(job)):
+    if cause.code in _ASKS or (cause.code == "time_limit" and not _saved(job)):
         return _end(job, "stopped", cause, now)  # without a checkpoint it would start from the beginning every time
+    if cause.code == "spot_notice":  # its worker had ended before the server was told that it leaves
+        grace = job.spec.stop_grace
+        cause = _checked(job, StopOrder(cause, "queued", grace, now - grace), now)
     return _restart_or_fail(job, cause, now, step, refund)
 
 

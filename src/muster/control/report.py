@@ -8,15 +8,32 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Final, Literal, cast
 
+from sqlalchemy import Connection
+
 from muster.api.report import ReportView
+from muster.control.cost_pending import Pending
 from muster.control.goodput import GoodputLedger
 from muster.control.node_health import is_spot
-from muster.monitor.report.facts import UNIT_HOUR, AttemptFact, Facts, HeldFact, RunFact, Terms, UseFact, WaitFact
-from muster.monitor.report.period import Period
+from muster.core.entities.price_book import book_of, book_zone
+from muster.core.period import Period
+from muster.cost.ledger import local_day
+from muster.cost.report.sums import hours
+from muster.monitor.report.facts import (
+    UNIT_HOUR,
+    AttemptFact,
+    CostFact,
+    Facts,
+    HeldFact,
+    RunFact,
+    Terms,
+    UseFact,
+    WaitFact,
+)
 from muster.monitor.report.report import Values, make_report, period_view, values
 from muster.monitor.rollup import DAY, THERE, from_text
 from muster.store.base import Store
 from muster.store.past import targets_of
+from muster.track.cost_reads import CostFilter, read_costs
 from muster.track.goodput_rows import GoodputFilter, HeldDay
 from muster.track.record_db import RecordDb
 from muster.track.report_rows import (
@@ -51,7 +68,10 @@ class KeptValues:
 
 @dataclass(frozen=True, slots=True)
 class ReportReader:
-    """`live`: jobs that hold seats and count. `first`: the time of the first event that is recorded."""
+    """`live`: jobs that hold seats and count. `first`: the time of the first event that is recorded.
+
+    `pending`: what attempts of these projects that still run have cost so far.
+    """
 
     store: Store
     db: RecordDb
@@ -59,6 +79,7 @@ class ReportReader:
     live: Callable[[GoodputFilter], Sequence[str]]
     first: float
     kept: KeptValues
+    pending: Callable[[float, Sequence[str] | None], Sequence[Pending]]
 
     def report(self, periods: Sequence[Period], projects: Sequence[str] | None, now: float, zone: str) -> ReportView:
         """`periods`: those before, the oldest first, and the one of the report. `projects`: None for all."""
@@ -99,7 +120,6 @@ class ReportReader:
             first=self.first,
             whole=whole,
             unit="accelerator" if counted or there else "cpu",
-            price=cache(lambda pool: rules.pool(pool).price),
             spot=cache(lambda pool: is_spot(state, pool)),
             targets={(str(work), high): seconds for (work, high), seconds in targets_of(rules).items()},
         )
@@ -111,7 +131,8 @@ class ReportReader:
         held = self._held(self.ledger.read(want, self.live(want)))
         with self.db.reading() as connection:
             # Runs that were submitted before, and ended in the span, held something in it.
-            rows = read_runs(connection, span, {one.run for one in held})
+            costs = self._costs(connection, period, covered=projects, now=now)
+            rows = read_runs(connection, span, {*(one.run for one in held), *costs})
             runs = {one.id: one for one in map(RunFact._make, rows)}
             waits = [WaitFact._make(one) for one in read_waits(connection, span)]
             tried = [one.id for one in runs.values() if one.attempts > 1 or one.phase == "failed"]
@@ -122,7 +143,23 @@ class ReportReader:
         if span.projects is None:
             buckets = self.store.rollups(DAY, None, begin, end)
             use = [UseFact(one.start, one.pool, from_text(one.data)) for one in buckets]
-        return Facts(runs, held, waits, attempts, use)
+        return Facts(runs, held, costs, waits, attempts, use)
+
+    def _costs(
+        self, connection: Connection, period: Period, covered: tuple[str, ...] | None, now: float
+    ) -> dict[str, CostFact]:
+        """Of days in the time zone of the price book, in its currency; with what runs now has cost so far."""
+        state = self.store.state()
+        zone, currency = book_zone(state), book_of(state).currency
+        want = CostFilter(local_day(period.begin, zone), local_day(period.end - 1, zone), covered)
+        found = {
+            run: CostFact(amount, hours(unpriced)) for run, amount, unpriced in read_costs(connection, want, currency)
+        }
+        if period.begin <= now < period.end:
+            for one in self.pending(now, covered):
+                known = found.get(one.run, CostFact(0, 0.0))
+                found[one.run] = known._replace(amount=known.amount + one.amount)
+        return found
 
     def _held(self, days: Sequence[HeldDay]) -> list[HeldFact]:
         """Rows of older releases lack the pool, which their attempts have."""
@@ -136,8 +173,8 @@ class ReportReader:
             pool, seats = time.pool, time.seats
             if not pool:
                 pool, seats = known.get((run, attempt), ("", 0))
-            hours = units * sum(time.parts.values()) / UNIT_HOUR
-            found.append(HeldFact(time.day, run, attempt, project, unit, units, seats, pool, hours, time.parts))
+            held = units * sum(time.parts.values()) / UNIT_HOUR
+            found.append(HeldFact(time.day, run, attempt, project, unit, units, seats, pool, held, time.parts))
         return found
 
 

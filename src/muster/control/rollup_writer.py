@@ -131,4 +131,4 @@ class RollupWriter:
 
     def _pool(self, job: Job) -> str:
         """The pool that the job runs in, or the one that it asked for if its node has left since."""
-        return (job.attempt.pool if job.attempt is not None else "") or job.spec.pool or ALL
+        return (job.attempt.pool if job.attempt is not None else "") or job.pool or ALL

@@ -9,19 +9,30 @@ from typing import Any, Final, Literal, Unpack
 
 from muster.api.words import UNFINISHED
 from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Files, Site
+from muster.control.admission.budget import claims, reserve_of
+from muster.control.admission.external import NO_VERDICT, NOBODY, Verdict
 from muster.control.admission.files import NO_FINDINGS, FileFindings
-from muster.control.needs import New, check_needs, find_needs, in_order
+from muster.control.admission.images import with_digest
+from muster.control.admission.inspected import NOTHING, Inspected
+from muster.control.admission.start import find_start
+from muster.control.admission.warned import guard_warnings
+from muster.control.needs import check_needs, find_needs, in_order
 from muster.core.array import MOST, array_of, parse_array
+from muster.core.entities.study import StudyStopped, trial_of_job
 from muster.core.errors import Invalid, MusterError, NotFound, Refused
-from muster.core.event import Event
+from muster.core.event import SYSTEM, Event
 from muster.core.history import groups_of
 from muster.core.job import Job
 from muster.core.job_events import JOB_ENDS, JobResumed, JobStopped, JobStopping, JobSubmitted
+from muster.core.money import format_amount
 from muster.core.payload import Payload
-from muster.core.reasons import Reason, reason
+from muster.core.reasons import Reason, reason, with_granter
 from muster.core.repair import Repair
 from muster.core.spec import JobSpec
+from muster.core.start import StartPoint, start_text
 from muster.core.state import State
+from muster.cost.budgets import amount_of
+from muster.scan.findings import Finding
 from muster.store.base import Entry, JobFilter, Proposal, Record, Rows, Store
 
 Outcome = Literal["succeeded", "failed", "stopped"]
@@ -38,11 +49,22 @@ class Submission:
     # Rows of the record for the job, made from its event and written in the same transaction.
     rows: Callable[[Event], Rows] = field(default=lambda event: (), compare=False)
     records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)
+    findings: tuple[Finding, ...] = field(default=(), compare=False)  # of the scan of its code and job file
     python: str = ""  # path of the interpreter that submits, on the machine where it runs
+    index: int | None = None  # of a trial of a study, which is its parent
+    template: JobSpec | None = None  # of a trial: the job file of its study, without parameters
+    study_left: int = 1  # see `JobSubmitted`
+    study_ran: float = 0.0
 
 
 def context(
-    store: Store, state: State, user: str, local: bool, file_findings: FileFindings = NO_FINDINGS, **site: Unpack[Site]
+    store: Store,
+    state: State,
+    user: str,
+    local: bool,
+    file_findings: FileFindings = NO_FINDINGS,
+    now: float = 0.0,
+    **site: Unpack[Site],
 ) -> Context:
     """The context of the admission checks, with what is not in the state but in the store."""
 
@@ -56,24 +78,72 @@ def context(
         living = store.jobs(JobFilter(projects=[project], phases=UNFINISHED, name=name, limit=_ALIKE))
         return living or store.jobs(JobFilter(projects=[project], name=name, limit=1))
 
-    return Context(state, user, has_secret, local, file_findings=file_findings, job=job, named=named, **site)
+    return Context(state, user, has_secret, local, file_findings=file_findings, job=job, named=named, now=now, **site)
 
 
-def admit(
-    submission: Submission, context: Context, checks: Sequence[Check] = CHECKS, new: New | None = None
-) -> dict[str, str]:
+def admit(submission: Submission, context: Context, checks: Sequence[Check] = CHECKS) -> dict[str, str]:
     """Runs the admission checks. Raises Refused with every reason against the job.
 
-    Returns the ids of the jobs that it needs, with how each has to end. `new`: jobs of the same call, by name.
+    Returns the ids of the jobs that it needs, with how each has to end.
     """
-    asked = replace(context, trusted=True) if submission.trusted else context
+    asked = replace(
+        context,
+        trusted=submission.trusted or context.trusted,
+        code=(submission.code or {}).get("tree", ""),
+        template=submission.template,
+        findings=submission.findings,
+    )
     if not submission.spec.num_nodes:
         checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
-    needs, against = find_needs(submission.spec, asked, new or {}) if submission.spec.needs else ({}, [])
+    reasons += asked.verdict.reasons
+    needs, against = find_needs(submission.spec, asked) if submission.spec.needs else ({}, [])
     if reasons or against:
-        raise Refused([*reasons, *against])
+        admins = project_admins(asked.state, submission.spec.project)
+        raise Refused([with_granter(one, admins) for one in (*reasons, *against)])
     return needs
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was found out before the commit, since it may take seconds."""
+
+    verdict: Verdict = NO_VERDICT
+    inspected: Inspected = NOTHING
+
+    def as_written(self) -> Before:
+        """For a job whose image stays as it is written: what its tag stands for now does not count."""
+        image = self.inspected.image
+        if image is None:
+            return self
+        return replace(self, inspected=replace(self.inspected, image=replace(image, digest="")))
+
+    def over(self, context: Context) -> Context:
+        return replace(context, verdict=self.verdict, inspected=self.inspected)
+
+
+def look_beforehand(store: Store, submission: Submission, site: Site, dry: bool = False) -> tuple[Submission, Before]:
+    """Looks into the job and asks the company's own checks. The submission names its image by digest, if that is known.
+
+    Warnings of guards go to whoever made the request. `dry`: it may come without a snapshot, which is no fault then.
+    """
+    spec, asking = submission.spec, site.get("asking", NOBODY)
+    if not spec.num_nodes:
+        return submission, Before()  # it launches nothing; a study has one of its trials looked into
+    found = asking.inspect(spec, submission.user, str((submission.code or {}).get("tree", "")))
+    if dry and submission.code is None:
+        found = replace(found, looked=False)
+    if found != NOTHING:
+        live = Context(store.state(), submission.user, lambda project, name: True, local=False, inspected=found)
+        spec = with_digest(spec, live)
+        submission = replace(submission, spec=spec)
+        asking.warn(guard_warnings(spec, live))
+    return submission, Before(asking.ask(spec, submission.user, submission.trusted), found)
+
+
+def project_admins(state: State, project: str) -> list[str]:
+    known = state.projects.get(project)
+    return [user for user, role in known.members.items() if role == "admin"] if known is not None else []
 
 
 def submit(
@@ -94,14 +164,16 @@ def submit(
     """
 
     file_findings = (files or Files()).look(submission.spec, submission.python) if local else NO_FINDINGS
+    submission, before = look_beforehand(store, submission, site)
 
     def propose(state: State) -> Entry:
         user = submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         checks = LIVE_CHECKS if admitted else CHECKS
-        needs = admit(submission, context(store, state, user, local, file_findings, **site), checks)
-        return _entry(state, submission, state.next_number, needs, now, whole)
+        asked = before.over(context(store, state, user, local, file_findings, now, **site))
+        needs = admit(submission, asked, checks)
+        return accepted_entry(asked, submission, state.next_number, needs, now, whole)
 
     return propose
 
@@ -122,6 +194,8 @@ def submit_together(
     """
     files = Files()
     findings = [files.look(one.spec, one.python) if local else NO_FINDINGS for one in submissions]
+    looked = [look_beforehand(store, one, site) for one in submissions]
+    submissions = [submission for submission, _ in looked]
     order, circle = in_order([one.spec for one in submissions])
 
     def propose(state: State) -> Entry:
@@ -133,11 +207,13 @@ def submit_together(
         pending, number = Counter[tuple[str, str]](), state.next_number
         for i in order:
             one, names = submissions[i], new.setdefault(submissions[i].spec.project, {})
-            asked = context(store, state, one.user, local, findings[i], **site)
+            asked = context(store, state, one.user, local, findings[i], now, **site)
+            asked = replace(looked[i][1].over(asked), pending=pending, new=names)
             try:
-                needs = admit(one, replace(asked, pending=pending), new=names)
-                entries.append(_entry(state, one, number, needs, now))
+                needs = admit(one, asked)
+                entries.append(accepted_entry(asked, one, number, needs, now))
                 accepted[i] = entries[-1].events[0]
+                pending.update(claims(one.spec, asked))
             except Refused as error:
                 refused[i] = error
             indexes = parse_array(one.spec.array).indexes if one.spec.array is not None else ()
@@ -161,24 +237,28 @@ def submit_together(
     return propose
 
 
-def _entry(
-    state: State, submission: Submission, number: int, needs: Mapping[str, str], now: float, whole: bool = False
+def accepted_entry(
+    asked: Context, submission: Submission, number: int, needs: Mapping[str, str], now: float, whole: bool = False
 ) -> Entry:
     """What accepts the job under this number; the tasks of an array have the numbers that follow."""
-    spec, user = submission.spec, submission.user
-    expect = expected_run(state, user, spec)
+    spec, user, state = submission.spec, submission.user, asked.state
+    expect, reserve = expected_run(state, user, spec), reserve_of(spec, asked)
     code = dict(submission.code) if submission.code is not None else None
+    found = find_start(spec, replace(asked, trusted=submission.trusted))
+    start = asdict(found) if isinstance(found, StartPoint) else None
     events: list[Event] = []
 
     def add(spec: JobSpec, doc: Any, key: str | None, index: int | None = None) -> None:
         number_ = number + len(events)
         submitted = JobSubmitted(
             number_, spec.queue, user, doc, spec.name, key, expect, submission.trusted, code,
-            needs=dict(needs) or None, index=index,
+            needs=dict(needs) or None, index=index, reserve=0 if spec.array is not None and index is None else reserve,
+            start=None if spec.array is not None and index is None else start,
+            study_left=submission.study_left, study_ran=submission.study_ran,
         )  # fmt: skip
         events.append(Event(submitted, max(now, state.time), user, spec.project, f"{spec.name}-{number_}"))
 
-    add(spec, spec if whole else spec.model_dump(mode="json"), submission.key)
+    add(spec, spec if whole else spec.model_dump(mode="json"), submission.key, submission.index)
     if spec.array is not None:
         task = spec.model_copy(update={"parent": events[0].job})
         doc = task if whole else task.model_dump(mode="json")
@@ -209,6 +289,9 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         cause = why or reason("user_stop", f"stopped by {actor}")
+        study = state.studies.get(job_id)
+        if study is not None:  # its trials save and leave, and then it ends
+            return Entry([_job_event(StudyStopped(cause), job, now, actor)] if study.stopped is None else [])
         jobs = live_tasks(state, job) if job.is_array else [job]  # an array ends with its tasks
         return Entry([_stop_event(one, cause, grace, now, actor) for one in jobs])
 
@@ -260,8 +343,12 @@ def resume(
     `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
     `start`: the step of another checkpoint to continue from, or "scratch": the checkpoints so far are not used.
     """
-    known = store.job(job_id) if local else None
-    file_findings = Files().look(known.spec) if known is not None else NO_FINDINGS
+    known = store.job(job_id)
+    file_findings = Files().look(known.spec) if known is not None and local else NO_FINDINGS
+    before = Before()
+    if known is not None:
+        again_ = Submission(known.spec, known.user, code={"tree": known.code}, trusted=trusted and known.trusted)
+        before = look_beforehand(store, again_, site)[1].as_written()
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
@@ -270,8 +357,12 @@ def resume(
         job = live or store.job(job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
-        if job.phase == "succeeded":
+        if job.phase == "succeeded" and job_id not in state.studies:
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
+        trial = trial_of_job(state, job_id)
+        if trial is not None and state.studies[trial.study].ended_at is None:
+            raise Invalid(f"Job {job_id} is a trial of study {trial.study}, which continues it itself.",
+                          f"`muster tune enqueue {trial.study}` has the study try these parameters again.")  # fmt: skip
         if isinstance(start, int) and job.checkpoint is None:
             raise Invalid(f"Job {job_id} has reported no checkpoint.", "Resume it without naming one.")
         jobs = [job]
@@ -282,9 +373,16 @@ def resume(
                 raise Invalid(f"No task of {job_id} has failed or was stopped.", "See `muster status`.")
         allowed = trusted and job.trusted
         # Its needs have ids already: names may mean other jobs by now.
-        again = Submission(job.spec.model_copy(update={"needs": {}, "array": None}), job.user, trusted=allowed)
-        asked = context(store, state, job.user, local, file_findings, **site)
-        pending = {("user", job.user): len(jobs) - 1, ("project", job.project): len(jobs) - 1}
+        due = job.start_due if start is None else None
+        again_as: dict[str, object] = {"needs": {}, "array": None, "priority": job.priority}
+        again_as["start_from"] = start_text(due) if due is not None else None
+        again = Submission(job.spec.model_copy(update=again_as), job.user, trusted=allowed)
+        asked = context(store, state, job.user, local, file_findings, now, **site)
+        asked = replace(before.over(asked), spent=job.spent)
+        _check_own_budget(job)
+        others = len(jobs) - 1
+        pending = {("user", job.user): others, ("project", job.project): others}
+        pending |= {name: others * amount for name, amount in claims(again.spec, asked).items()}
         admit(again, replace(asked, pending=pending))
         if unmet := check_needs(job, asked):
             raise Refused(unmet)
@@ -295,19 +393,43 @@ def resume(
             jobs.insert(0, over)
         where = "" if start is None else " from the beginning" if start == "scratch" else f" from step {start}"
         cause = reason("resumed", f"resumed by {actor}{where}")
-        return Entry([_job_event(_resumed(one, allowed, cause, start), one, now, actor) for one in jobs])
+        reserve = reserve_of(again.spec, asked)
+        return Entry([_job_event(_resumed(one, allowed, cause, start, reserve), one, now, actor) for one in jobs])
 
     return propose
 
 
-def _resumed(job: Job, trusted: bool, cause: Reason, start: int | Literal["scratch"] | None) -> JobResumed:
+def promoted(job: Job, submission: Submission, asked: Context, pool: str | None, now: float) -> Event:
+    """Queues a paused trial's job again, for its study. `pool`: that it must run in from now on. Raises Refused."""
+    again = replace(submission, spec=job.spec.model_copy(update={"priority": job.priority, "pool": pool or job.pool}))
+    _check_own_budget(job)
+    admit(again, asked)
+    cause = reason("resumed", "promoted by its study")
+    made = _resumed(job, submission.trusted, cause, None, reserve_of(again.spec, asked))
+    changes = {"study_left": submission.study_left, "study_ran": submission.study_ran}
+    made = replace(made, doc={**made.doc, "new_pool": pool or job.new_pool, **changes}, ran=job.ran)
+    return _job_event(made, job, now, SYSTEM)
+
+
+def _check_own_budget(job: Job) -> None:
+    budget = amount_of(job.spec.budget)
+    if budget is not None and job.spent >= budget:
+        message = f"it has cost {format_amount(job.spent)}, and its `budget` is {job.spec.budget}"
+        raise Refused([reason("job_budget_spent", message, spent=job.spent, budget=budget)])
+
+
+def _resumed(
+    job: Job, trusted: bool, cause: Reason, start: int | Literal["scratch"] | None, reserve: int
+) -> JobResumed:
     doc = {**job.to_doc(), "trusted": trusted}
+    if start == "scratch":
+        doc["start"] = None
     if start is not None and job.attempt is not None:
         step = start if isinstance(start, int) else None
         mark = job.checkpoint.at(step) if job.checkpoint is not None and step is not None else None
         doc |= {"checkpoint": asdict(mark) if mark is not None else None, "repair": Repair(step, step).to_doc()}
         doc |= {"since_attempt": job.attempt.number + 1, "resume_step": step}
-    return JobResumed(doc, job.spec.model_dump(mode="json"), cause)
+    return JobResumed(doc, job.spec.model_dump(mode="json"), cause, 0 if job.is_array else reserve)
 
 
 def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:

@@ -5,6 +5,7 @@ A late report of an old attempt is dropped here (`State.current`) and nowhere el
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from muster.core.entities.account import charge
@@ -14,6 +15,7 @@ from muster.core.job import Attempt, CheckpointMark, Job, Worker
 from muster.core.payload import Doc, Payload, Seats, payload
 from muster.core.reasons import Reason, reason
 from muster.core.repair import after_attempt
+from muster.core.start import settle_start
 
 if TYPE_CHECKING:
     from muster.core.event import Event
@@ -249,11 +251,41 @@ class CheckpointCommitted(Payload):
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         job = state.current(event)
-        if job is None or (job.checkpoint is not None and job.checkpoint.step > self.step):
+        if job is None:
             return
+        # A program may count its steps anew after the checkpoint of another run.
+        if job.checkpoint is not None and job.has_saved and job.checkpoint.step > self.step:
+            return
+        settle_start(state, job)
         job.checkpoint = CheckpointMark(self.step, self.path, event.time, self.bytes, event.attempt)
         state.journal.note("job", job.id)
         changes.jobs[job.id] = job
+
+
+@payload("checkpoint.taken")
+class CheckpointTaken(Payload):
+    """The run has the checkpoint of another run that it starts from in its own place. `how`: `link` if both have the
+    same files, else `copy`, and `why` not the same."""
+
+    run: str
+    step: int
+    path: str
+    bytes: int
+    how: str
+    why: str = ""
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is None or job.start is None or job.start.run != self.run or job.since_attempt:
+            return
+        settle_start(state, job)
+        job.start = replace(job.start, taken=self.step)
+        if not job.has_saved:
+            job.checkpoint = CheckpointMark(self.step, self.path, event.time, self.bytes, 0)
+            state.journal.note("job", job.id)
+        if job.attempt is not None and job.attempt.from_step is None:
+            job.attempt.from_step = self.step
+        changes.touch(job)
 
 
 @payload("checkpoint.skipped")

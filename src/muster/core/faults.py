@@ -6,6 +6,7 @@ comparison. The places:
 
     store.before_commit     everything is written and nothing is durable yet
     store.after_commit      everything is durable and no caller has been notified yet
+    track.before_verdict    an artifact was scanned and nothing is written yet
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from muster.core import units
+from muster.core import money, units
 from muster.core.array import format_array, parse_array
 from muster.core.free import read_free
 from muster.core.notation import FieldPath, Notation, accepted_names, section_model, written
@@ -244,4 +244,5 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "size": units.parse_size,
     "accelerators": units.parse_accelerators,
     "array": lambda text: format_array(parse_array(text)),
+    "amount": money.plain_amount,
 }

@@ -14,6 +14,7 @@ from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.core.seat import is_slot, seat_from
 from muster.core.spec import JobSpec, ask
+from muster.core.start import StartPoint
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMark:
-    """The last committed checkpoint of the run."""
+    """The last committed checkpoint of the run. `attempt` is 0 for one of another run that it starts from."""
 
     step: int
     path: str
@@ -117,15 +118,44 @@ class Job:
     needs: tuple[tuple[str, str], ...] = ()  # ids of the jobs that it needs, and how each has to end; see `core.needs`
     # Those of them that are not over, and its array while that one's limit holds it back. It starts when none is left.
     awaits: tuple[str, ...] = ()
-    index: int | None = None  # of a task of an array
+    index: int | None = None  # of a task among those of its array, or of a trial of a study
     outcomes: dict[str, int] = field(default_factory=dict)  # of an array: phase → tasks that ended in it
     repair: Repair = NOTHING  # what its attempts have shown
     since_attempt: int = 0  # checkpoints of earlier attempts are not used, except that of `resume_step`
     resume_step: int | None = None  # the checkpoint that it was resumed from, if one was named
+    spent: int = 0  # what its ended attempts cost its project, in millionths of the currency
+    relaunch: str = ""  # why the platform pays the launch of its next attempt: the code of a reason; "": it does not
+    new_priority: int | None = None  # that replaces the one of its spec, if it was changed after the submission
+    reserved: int = 0  # what it is projected to cost yet, in millionths; budgets count it as committed
+    start: StartPoint | None = None  # the checkpoint of another run that it starts from
+    new_pool: str | None = None  # that replaces the one of its spec: a trial may be continued on other hardware
+    # Of a trial, when it was queued: how many trials its study had yet to run, with it, and how long others had run.
+    study_left: int = 1
+    study_ran: float = 0.0
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority if self.new_priority is None else self.new_priority
+
+    @property
+    def pool(self) -> str | None:
+        """The pool that it must run in; None: any."""
+        return self.spec.pool if self.new_pool is None else self.new_pool
 
     @property
     def final(self) -> bool:
         return self.phase in FINAL
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether it has a checkpoint of its own."""
+        return self.checkpoint is not None and self.checkpoint.attempt > 0
+
+    @property
+    def start_due(self) -> StartPoint | None:
+        """What its next attempt takes from another run; None if it has that, or goes on from checkpoints of its own."""
+        taken = self.start is None or self.start.taken is not None
+        return None if taken or self.checkpoint is not None or self.since_attempt or self.seatless else self.start
 
     @property
     def nodes(self) -> int:
@@ -150,12 +180,12 @@ class Job:
     @property
     def array(self) -> str | None:
         """The id of the array that it is a task of."""
-        return self.spec.parent if self.index is not None else None
+        return self.spec.parent if self.index is not None and self.spec.array is not None else None
 
     def spec_again(self) -> JobSpec:
         """What to submit in order to run it once more: of a task, an array of that one index."""
-        alone = {"array": str(self.index), "parent": None}
-        return self.spec if self.index is None else self.spec.model_copy(update=alone)
+        array = str(self.index) if self.spec.array is not None else None
+        return self.spec if self.index is None else self.spec.model_copy(update={"array": array, "parent": None})
 
     @property
     def behind_others(self) -> bool:
@@ -202,6 +232,14 @@ class Job:
             "repair": self.repair.to_doc(),
             "since_attempt": self.since_attempt,
             "resume_step": self.resume_step,
+            "spent": self.spent,
+            "relaunch": self.relaunch,
+            "new_priority": self.new_priority,
+            "reserved": self.reserved,
+            "start": asdict(self.start) if self.start else None,
+            "new_pool": self.new_pool,
+            "study_left": self.study_left,
+            "study_ran": self.study_ran,
         }
 
     @classmethod
@@ -218,6 +256,9 @@ class Job:
             doc.get("trusted", False), tuple([(job, wanted) for job, wanted in needs]) if needs else (),
             tuple(awaits) if awaits else (), doc.get("index"), doc.get("outcomes") or {},
             Repair.from_doc(doc.get("repair")), doc.get("since_attempt", 0), doc.get("resume_step"),
+            doc.get("spent", 0), doc.get("relaunch", ""), doc.get("new_priority"), doc.get("reserved", 0),
+            StartPoint(**start) if (start := doc.get("start")) else None, doc.get("new_pool"), doc.get("study_left", 1),
+            doc.get("study_ran", 0.0),
         )  # fmt: skip
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from muster.api.words import Phase
 from muster.core.array import end_task, is_full, resume_task
+from muster.core.budget_events import commit_money
 from muster.core.job import Job, StopOrder
 from muster.core.needs import meet_needs
 from muster.core.payload import Doc, Payload, Seats, payload
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, ask
+from muster.core.start import StartPoint, source_ended
 
 if TYPE_CHECKING:
     from muster.core.event import Event
@@ -24,8 +26,12 @@ class JobSubmitted(Payload):
 
     `key` is the idempotency key, `expect` the expected run time in seconds, `trusted` says that an administrator
     submitted it, and `code` describes the snapshot of its `workdir`.
-    `index` is that of a task of an array.
+    `index` is that of a task of an array, or of a trial of a study.
     `needs`: the ids of the jobs that it needs, and how each has to end. Those that were over by then had ended so.
+    `reserve` is its projected cost in millionths, which its budgets count as committed.
+    `start`: the `StartPoint` of a job that starts from a checkpoint of another run.
+    Of a trial, `study_left` is how many trials its study has yet to run, with it, and `study_ran` how many seconds its
+    others have run: an order counts all of them as one job.
     """
 
     number: int
@@ -39,6 +45,10 @@ class JobSubmitted(Payload):
     code: Doc | None = None
     needs: Doc | None = None
     index: int | None = None
+    reserve: int = 0
+    start: Doc | None = None
+    study_left: int = 1
+    study_ran: float = 0.0
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         spec = JobSpec.model_validate(self.spec)
@@ -47,7 +57,8 @@ class JobSubmitted(Payload):
             since=event.time, key=self.key, ask=ask(spec), expect=self.expect,
             code=(self.code or {}).get("tree", ""), trusted=self.trusted,
         )  # fmt: skip
-        job.index = self.index
+        job.index, job.study_left, job.study_ran = self.index, self.study_left, self.study_ran
+        job.start = StartPoint(**self.start) if self.start else None
         if self.needs:
             job.needs = tuple(self.needs.items())
         if job.seatless:
@@ -55,6 +66,7 @@ class JobSubmitted(Payload):
         else:
             job.awaits = _awaited(state, job)
         state.add_job(job)
+        commit_money(state, job, self.reserve, changes)
         changes.jobs[job.id] = job
 
     def columns(self) -> tuple[str | None, ...]:
@@ -105,11 +117,16 @@ class JobForecast(Payload):
 
 @payload("job.resumed")
 class JobResumed(Payload):
-    """A finished job is queued again. `doc` and `spec` are the job as it was, so that the log alone can restore it."""
+    """A finished job is queued again. `doc` and `spec` are the job as it was, so that the log alone can restore it.
+
+    `ran`: seconds that it has run, of a trial that goes on: its `max_duration` is for all of it.
+    """
 
     doc: Doc
     spec: Doc
     reason: Reason
+    reserve: int = 0
+    ran: float = 0.0
 
     @property
     def seatless(self) -> bool:
@@ -119,17 +136,34 @@ class JobResumed(Payload):
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         job = Job.from_doc(self.doc, JobSpec.model_validate(self.spec))
-        job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
-        job.repair = replace(job.repair, stalled=(), error=None)
+        job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, self.ran, ()
+        job.repair, job.relaunch = replace(job.repair, stalled=(), error=None), ""
         job.reason = self.reason
         job.awaits = _awaited(state, job) if not job.seatless else ()
-        if job.index is not None:
+        if job.array is not None:
             resume_task(state, job, self.doc["phase"], changes)
         job.phase, job.since = "running" if job.seatless else "queued", event.time
         if job.attempt is not None and not job.attempt.pool:  # a document of the first release
             job.attempt.pool = state.pool_of(job.attempt.workers)
+        job.reserved = 0
         state.add_job(job)
+        commit_money(state, job, self.reserve, changes)
         changes.jobs[job.id] = job
+
+
+@payload("job.priority")
+class JobPriority(Payload):
+    """A job that is not over has another priority from now on, and why. Its spec keeps the one that it was given."""
+
+    priority: int
+    reason: str = ""
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.jobs.get(event.job)
+        if job is not None:
+            job.new_priority = self.priority
+            state.journal.note("job", job.id)
+            changes.jobs[job.id] = job
 
 
 @payload("job.stopping")
@@ -181,15 +215,18 @@ class JobEnd(Payload):
             return
         if job.phase == "queued":
             state.dequeue(job)
+        commit_money(state, job, -job.reserved, changes)
         job.reason, job.finished_at = self.reason, event.time
         job.enter(self.PHASE, event.time)
         changes.touch(job)
         state.remove(job)
         state.learn(job)
-        if job.index is not None:
+        if job.array is not None:
             end_task(state, job, event.time, changes)
         if job.id in state.dependents:
             meet_needs(state, job, event.time, changes)
+        if job.id in state.starters:
+            source_ended(state, job, changes)
 
 
 @payload("job.succeeded")

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 Form = Literal[
     "text", "name", "path", "commands", "integer", "number", "flag", "choice", "priority", "duration",
     "duration_or_auto", "size", "accelerators", "nodes", "needs", "array", "mapping", "list", "section", "json",
-    "switch",
+    "switch", "amount",
 ]  # fmt: skip
 FieldPath = tuple[str, ...]  # the path of a field from the top: ("run",) or ("retry", "on")
 

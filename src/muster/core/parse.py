@@ -98,7 +98,7 @@ def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry]) -> 
     if values.get("num_nodes") == 0 and nodes is not None:
         if values.get("kind") == "sweep":
             values.setdefault("run", "")
-            for name in ("needs", "array"):
+            for name in ("needs", "array", "start_from"):
                 if entry := entries.get((name,)):
                     hint = f"Leave it out: a job without nodes is not queued. Its own jobs may have `{name}`."
                     entry.report.add(entry.at, f"`{name}` of a job without nodes", "a job with nodes", hint)

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
+from muster.api.words import STAGES
 from muster.core.errors import Problem
 from muster.core.policy_notes import Model
 from muster.core.policy_units import DAY, format_clock, format_moment
 from muster.core.report import At, spelled
-from muster.core.rules import DAYS, Maintenance, QueueRules, Rules, Target, Window
+from muster.core.rules import (
+    BASELINE,
+    CHECKS,
+    DAYS,
+    TAKE_APPROVED,
+    TAKE_LIMIT,
+    TAKE_SEVERITY,
+    GuardRule,
+    Maintenance,
+    PreflightRule,
+    QueueRules,
+    Rules,
+    Target,
+    Window,
+)
 from muster.core.suggest import did_you_mean
 from muster.core.units import format_duration
 
@@ -26,6 +41,8 @@ def complete(model: Model, values: dict[str, Any]) -> None:
         values["end"] = DAY  # midnight is also the end of a day
     if model is Window and set(values.get("days", ())) <= set(DAYS):
         values["days"] = tuple(day for day in DAYS if day in values.get("days", DAYS))
+    if model is GuardRule and values.get("action") == "false":
+        values["action"] = "off"  # which some readers of YAML take for a flag
 
 
 def wrong(model: Model, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -39,6 +56,8 @@ def wrong(model: Model, values: Mapping[str, Any]) -> Iterator[tuple[str, str, s
         yield given, "hours such as `mon-fri 20:00-06:00`", "Write `00:00-24:00` for all of the day."
     if model is Window and values.get("days") == ():
         yield "no days", "at least one day", "Leave `days` out for every day."
+    if model is GuardRule:
+        yield from _misplaced(values)
 
 
 def clashes(rules: Rules) -> Iterator[Clash]:
@@ -56,6 +75,9 @@ def clashes(rules: Rules) -> Iterator[Clash]:
             yield from _pools_left_out(at, queue)
     yield from _cycles(rules)
     yield from _over(rules, rules.queues)
+    yield from _preflight_clashes(rules.preflight)
+    yield from _covered(rules.guards)
+    yield from _stages(rules)
 
 
 def check_rules(
@@ -74,6 +96,9 @@ def check_rules(
     found = [
         *_unknown("queue", (("queues", name) for name in rules.queues), queues, "muster queue create"),
         *_unknown("project", (("projects", name) for name in rules.projects), projects, "muster project create"),
+        *_unknown("project", _of_preflight(rules, "projects"), projects, "muster project create"),
+        *_unknown("pool", _of_preflight(rules, "pools"), pools, ""),
+        *_unknown("project", _guarded_projects(rules), projects, "muster project create"),
         *_unknown("pool", _named_pools(rules), pools, ""),
         *_other_projects(rules, queues),
         *_over(rules, {**rules.queues, **queues}),
@@ -111,6 +136,18 @@ def _pools_left_out(at: At, queue: QueueRules) -> Iterator[Clash]:
                 expected = f"one of the queue's `pools` ({', '.join(queue.pools)})"
                 hint = f"Add `{pool}` to its `pools`, or leave it out here."
                 yield (*at, key, pool), "a pool where its jobs may not run", expected, hint
+
+
+def _preflight_clashes(rules: Sequence[PreflightRule]) -> Iterator[Clash]:
+    """Rules for the same jobs of which one refuses what the other only warns of."""
+    seen: dict[tuple[str, str], str] = {}
+    for number, rule in enumerate(rules):
+        jobs = rule.model_copy(update={"require": ("unit",), "action": "refuse", "valid": 1.0}).model_dump_json()
+        for rung in rule.require:
+            before = seen.setdefault((jobs, rung), rule.action)
+            if before != rule.action:
+                expected = "one action for the same jobs and rung"
+                yield ("preflight", number), f"{rung}: {before} and {rule.action}", expected, "Remove one of the rules."
 
 
 def _cycles(rules: Rules) -> Iterator[Clash]:
@@ -160,6 +197,70 @@ def _listed(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
+def _misplaced(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Fields of a guard that its check does not take, and checks that would refuse everything."""
+    check = values.get("check")
+    if check not in CHECKS:
+        return  # which is told by itself
+    for key, takers in (("approved", TAKE_APPROVED), ("limit", TAKE_LIMIT), ("severity", TAKE_SEVERITY)):
+        if values.get(key) and check not in takers:
+            names = " or ".join(f"`{name}`" for name in takers)
+            yield f"`{key}` for the check `{check}`", f"`{key}` only for {names}", f"Leave `{key}` out here."
+    if check in TAKE_APPROVED and values.get("action") in ("warn", "refuse") and not values.get("approved"):
+        if check == "images" and values.get("limit"):
+            return  # a rule about sizes alone
+        expected = f"at least one pattern in `approved`, or no {check} could be used"
+        yield f"`{check}` without `approved`", expected, f"List the {check} that are approved, or write `action: off`."
+
+
+def _covered(guards: Sequence[GuardRule]) -> Iterator[Clash]:
+    """Guards that never apply, since an earlier one of the same check fits every job that they fit."""
+    for at, rule in enumerate(guards):
+        for before, earlier in enumerate(guards[:at]):
+            if earlier.check == rule.check and all(
+                not wide or (narrow and set(narrow) <= set(wide))
+                for wide, narrow in (
+                    (earlier.projects, rule.projects),
+                    (earlier.environments, rule.environments),
+                )
+            ):
+                expected = f"a job that `guards[{before}]` does not fit already"
+                yield (
+                    ("guards", at),
+                    f"a rule of `{rule.check}` that never applies",
+                    expected,
+                    "Move it up, or remove it.",
+                )
+                break
+
+
+def _stages(rules: Rules) -> Iterator[Clash]:
+    """Stages that nothing can reach, or that contradict each other."""
+    for name, stage in rules.promotion.items():
+        at, above = ("promotion", name), stage.after
+        if name in ("none", "archived"):
+            yield at, f"a stage of the name {name!r}", "another name", "Every version of a model may have that stage."
+        if name in STAGES and stage.devices is not None:
+            yield (*at, "devices"), str(stage.devices), "nothing: it is a stage of models", "Leave it out."
+        if stage.after is not None and stage.after not in rules.promotion:
+            hint = did_you_mean(stage.after, rules.promotion, f"Write `{stage.after}: {{}}` under `promotion`.")
+            yield (*at, "after"), repr(stage.after), "a stage under `promotion`", hint
+        seen = {name}
+        while above in rules.promotion and above not in seen:
+            seen.add(above)
+            above = rules.promotion[above].after
+        if above == name:
+            yield (*at, "after"), repr(stage.after), "a stage that does not come after this one", "Leave one out."
+        elif stage.after in rules.promotion:
+            below = rules.promotion[stage.after].devices
+            if below is not None and stage.devices is not None and stage.devices < below:
+                yield (*at, "devices"), str(stage.devices), f"at least {below}, as {stage.after} has", "Raise it."
+        against = stage.metric.better_than if stage.metric is not None else None
+        if against == BASELINE and not any(one.baseline for one in rules.projects.values()):
+            hint = "Write `projects: {NAME: {baseline: RUN}}`, or a run in `better_than`."
+            yield (*at, "metric", "better_than"), BASELINE, "a project that names its baseline", hint
+
+
 # --- on this cluster ------------------------------------------------------------------------------------------------
 def _unknown(noun: str, places: Iterable[At], known: Collection[str], create: str) -> Iterator[Clash]:
     for at in places:
@@ -183,6 +284,17 @@ def _named_pools(rules: Rules) -> Iterator[At]:
             yield from ((*at, "borrow", pool) for pool in queue.borrow or ())
         if at == ("defaults",) or queue.pools != rules.defaults.pools:
             yield from ((*at, "pools", pool) for pool in queue.pools)
+
+
+def _of_preflight(rules: Rules, names: Literal["projects", "pools"]) -> Iterator[At]:
+    for number, rule in enumerate(rules.preflight):
+        for name in getattr(rule, names):
+            yield "preflight", number, names, name
+
+
+def _guarded_projects(rules: Rules) -> Iterator[At]:
+    for at, guard in enumerate(rules.guards):
+        yield from (("guards", at, "projects", project) for project in guard.projects)
 
 
 def _other_projects(rules: Rules, queues: Mapping[str, str]) -> Iterator[Clash]:

@@ -55,6 +55,7 @@ def written(note: Note, value: Any, over: BaseModel | None = None) -> Any:
 _FORMATS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "duration": units.format_duration,
     "number": units.format_number,
+    "size": units.format_size,
     "priority": units.format_priority,
     "moment": format_moment,
     "clock": format_clock,

@@ -230,6 +230,7 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "integer": units.parse_integer,
     "amounts": units.parse_integer,
     "number": units.parse_number,
+    "size": units.parse_size,
     "flag": units.parse_flag,
     "priority": units.parse_priority,
     "duration": units.parse_duration,

@@ -9,22 +9,28 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.core.rules import (
+    CHECKS,
     WORK_CLASSES,
+    EfficiencyNeed,
     Escalation,
+    GuardRule,
     Keep,
     Maintenance,
+    MetricNeed,
     PoolRules,
     Preemption,
+    PreflightRule,
     ProjectRules,
     QueueRules,
     Rules,
+    StageRules,
     Target,
     Window,
 )
 
 Form = Literal[
     "text", "integer", "number", "flag", "choice", "order", "priority", "duration", "clock", "moment", "amounts",
-    "section",
+    "size", "section",
 ]  # fmt: skip
 Model = type[BaseModel]
 
@@ -79,6 +85,15 @@ _WHOLE: Final = {
         many="mapping", model=PoolRules),
     "projects": Note("section", "a mapping of projects to their rules", "{language: {max_accelerators: 64}}",
         "What holds for a project, over all of its queues.", many="mapping", model=ProjectRules),
+    "preflight": Note("section", "a list of mappings such as `{require: [canary], cost: 500 USD}`",
+        "{require: [canary], devices: 16}", "Which jobs need which rungs of preflight, rule by rule; `[]` is none.",
+        many="list", model=PreflightRule),
+    "guards": Note("section", "a list of mappings with `check` and `action`", "[{check: secrets, action: refuse}]",
+        "What the checks of jobs, code and artifacts do about what they find. For each check the first rule that fits "
+        "a job applies, and if none does, what the check does without a rule.", many="list", model=GuardRule),
+    "promotion": Note("section", "a mapping of stages to what must hold", "{large: {devices: 64, reviewer: admin}}",
+        "What a run must show before `muster promote RUN --to STAGE` makes the next job from it. The stages `staging` "
+        "and `production` are those of models' versions.", many="mapping", model=StageRules),
 }  # fmt: skip
 _PREEMPTION: Final = {
     "enabled": Note("flag", _FLAG, "true", "Whether running work ever makes place."),
@@ -193,6 +208,23 @@ _PROJECT: Final = {
     "keep": Note("section", "a section such as `{media: 90d, failed: 30d}`", "{media: 90d, failed: 30d}", "How long "
         "artifacts stay after their run has ended. What a registered model, or what it was made from, refers to always "
         "stays.", key="artifacts", model=Keep),
+    "baseline": Note("text", "the id of a run, or `none`", "gpt-12", "The run that others must beat where a stage of "
+        "`promotion` says `better_than: baseline`.", absent="none"),
+}  # fmt: skip
+_PREFLIGHT: Final = {
+    "require": Note("choice", "a list of `unit`, `resume`, `smoke`, `failure` and `canary`", "[unit, canary]",
+        "The rungs that the job needs a certificate of.", many="list"),
+    "action": Note("choice", "`refuse` or `warn`", "warn", "What happens to a job without: it is refused, or accepted "
+        "with a warning."),
+    "cost": Note("text", "an amount such as `500 USD`", "500 USD", "It applies to jobs that are projected to cost as "
+        "much or more."),
+    "devices": Note("integer", "a whole number from 1", "16", "It applies to jobs with as many accelerators or more."),
+    "projects": Note("text", "a list of projects", "[language]", "It applies to these; `[]` is all.", many="list"),
+    "environments": Note("text", "a list such as `[production]`", "[production]", "It applies to jobs of these "
+        "environments (the tag `environment`, or what the price book says); `[]` is all.", many="list"),
+    "pools": Note("text", "a list of pools", "[h100]", "It applies to jobs that may run there; `[]` is all.",
+        many="list"),
+    "valid": Note("duration", f"{_DURATION}, above 0", "30d", "For how long a certificate counts."),
 }  # fmt: skip
 _FOR: Final = "a duration such as `90d`, or `forever`"
 _KEEP: Final = {
@@ -203,6 +235,58 @@ _KEEP: Final = {
     "model": Note("duration", _FOR, "365d", "Models, if `keep_models` is `false`.", absent="forever"),
     "failed": Note("duration", _FOR, "30d", "Everything of a run that failed or was stopped.", absent="forever"),
     "keep_models": Note("flag", _FLAG, "false", "Whether models stay whatever else is said here."),
+}  # fmt: skip
+_GUARD: Final = {
+    "check": Note("choice", f"one of {', '.join(f'`{name}`' for name in CHECKS)}", "secrets", "Which check. Without a "
+        "rule, `secrets` and `artifacts` refuse, `large_files` and `notebooks` warn, and the others are off."),
+    "action": Note("choice", "`off`, `warn` or `refuse`", "refuse", "What a finding does: nothing, a warning to who "
+        "submits, or a refusal. An artifact that is refused is quarantined."),
+    "projects": Note("text", "a list of projects such as `[sandbox]`", "[sandbox]", "Whose jobs the rule is for; `[]` "
+        "is all.", many="list"),
+    "environments": Note("text", "a list of environments such as `[production]`", "[production]", "For jobs of which "
+        "environment: their tag `environment`, or what the price book says; `[]` is all.", many="list"),
+    "approved": Note("text", "a list of patterns such as `[registry.example/acme/*@sha256:*]`",
+        '["registry.example/acme/*@sha256:*"]', "What is approved, of `images` and `environments`: `*` is any text.",
+        many="list"),
+    "limit": Note("size", "a size such as `100MB`, or `default`", "2GB", "The largest file (`large_files`: 100MB "
+        "unless given) or image (`images`: any unless given).", absent="default"),
+    "severity": Note("choice", "`low`, `medium`, `high`, `critical`, or `default`", "critical", "The lowest severity "
+        "of `advisories` that counts; `high` unless given.", absent="default"),
+}  # fmt: skip
+
+_STAGE: Final = {
+    "after": Note("text", "the name of another stage, or `none`", "medium", "The stage that it must have reached "
+        "before.", absent="none"),
+    "devices": Note("integer", _LIMIT, "64", "Devices of a job of this stage: the scale that it is made with, and the "
+        "most that may be asked for.", absent="unlimited"),
+    "certificate": Note("choice", "`unit`, `resume`, `smoke`, `failure`, `canary`, or `none`", "canary", "The "
+        "certificate of preflight that the next job must have.", absent="none"),
+    "metric": Note("section", "a mapping such as `{name: val_loss, seeds: 3}`, or `none`",
+        "{name: val_loss, goal: min, seeds: 3}", "A metric that must be better than the baseline's, by a test with "
+        "95 % confidence. `metric: val_loss` is short for `{name: val_loss}`.", absent="none", model=MetricNeed,
+        shorthand="name"),
+    "cost_at_most": Note("number", "a number from 0 on, or `unlimited`", "200", "What the run and its repetitions with "
+        "other seeds may have cost so far, in the currency of the price book.", absent="unlimited"),
+    "efficiency": Note("section", "a mapping such as `{devices: 2, at_least: 0.8}`, or `none`",
+        "{devices: 2, at_least: 0.8}", "How well the same job must have scaled, measured with runs at several numbers "
+        "of devices.", absent="none", model=EfficiencyNeed),
+    "reviewer": Note("choice", "`member`, `admin`, or `none`", "admin", "The role of somebody other than the run's "
+        "author, who must have approved it.", absent="none"),
+}  # fmt: skip
+_METRIC: Final = {
+    "name": Note("text", "the name of a metric", "val_loss", "The metric; its last value counts."),
+    "goal": Note("choice", "`min` or `max`", "max", "Whether lower or higher is better."),
+    "better_than": Note("text", "`baseline`, or the id of a run", "baseline", "What it is compared with: the "
+        "project's `baseline`, or this run."),
+    "seeds": Note("integer", "a whole number from 1 to 100", "3", "How many runs that differ in their seed alone there "
+        "must be on each side. Every such run that succeeded counts, not a choice of them."),
+}  # fmt: skip
+_EFFICIENCY: Final = {
+    "devices": Note("integer", "a whole number from 2 on", "2", "The scale, or the next larger one that was measured."),
+    "at_least": Note("number", "a number above 0", "0.8", "The throughput of each device there, over that at the "
+        "smallest scale that was measured."),
+    "metric": Note("text", "the name of a metric, or `usual`", "tokens_per_s", "The throughput of the whole job; by "
+        "default `tokens_per_s` and the like.", absent="usual"),
 }  # fmt: skip
 
 NOTES: Final[dict[Model, dict[str, Note]]] = {
@@ -216,6 +300,11 @@ NOTES: Final[dict[Model, dict[str, Note]]] = {
     Maintenance: _MAINTENANCE,
     ProjectRules: _PROJECT,
     Keep: _KEEP,
+    PreflightRule: _PREFLIGHT,
+    GuardRule: _GUARD,
+    StageRules: _STAGE,
+    MetricNeed: _METRIC,
+    EfficiencyNeed: _EFFICIENCY,
 }
 # The place of each model's keys in the file, as text for people.
 PLACES: Final[dict[Model, str]] = {
@@ -229,6 +318,11 @@ PLACES: Final[dict[Model, str]] = {
     Maintenance: "under `maintenance`",
     ProjectRules: "in a project under `projects`",
     Keep: "under `artifacts`, in a project",
+    PreflightRule: "in a rule under `preflight`",
+    GuardRule: "in a rule under `guards`",
+    StageRules: "in a stage under `promotion`",
+    MetricNeed: "under `metric`, in a stage",
+    EfficiencyNeed: "under `efficiency`, in a stage",
 }
 FIELDS: Final = {model: {note.key or name: name for name, note in notes.items()} for model, notes in NOTES.items()}
 

@@ -12,7 +12,7 @@ from muster.core import units
 from muster.core.policy_dump import written
 from muster.core.policy_notes import NOTES, Model, Note
 from muster.core.rules import WORK_CLASSES, Rules, Window
-from muster.core.schema import DURATION_SHAPES
+from muster.core.schema import DURATION_SHAPES, SIZE_SHAPES
 
 Shape = dict[str, Any]
 
@@ -71,8 +71,8 @@ def _items(note: Note, canonical: Shape, orders: Collection[str]) -> list[Shape]
     if note.form == "order":
         return [{"enum": list(orders)}]
     if note.model is None:
-        # Times of day and dates are numbers in the rules but never in a file.
-        return [*([canonical] if note.form not in ("clock", "moment") else []), *_OTHERS.get(note.form, [])]
+        # Times of day, dates and sizes are numbers in the rules but never in a file.
+        return [*([canonical] if note.form not in _AS_TEXT else []), *_OTHERS.get(note.form, [])]
     short: list[Shape] = [{"type": "string"}] if note.model is Window else []
     if note.shorthand:
         inner = note.model.model_json_schema()["properties"][note.shorthand]
@@ -108,8 +108,10 @@ def _either(shapes: list[Shape]) -> Shape:
 
 _CLOCK: Final = r"^([01]?[0-9]|2[0-4]):[0-5][0-9](:[0-5][0-9])?$"
 _MOMENT: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?(Z|[+-][0-9]{2}:[0-9]{2})$"
+_AS_TEXT: Final = ("clock", "moment", "size")
 _OTHERS: Final[dict[str, list[Shape]]] = {
     "duration": DURATION_SHAPES,
+    "size": SIZE_SHAPES,
     "priority": [{"enum": list(units.PRIORITIES)}],
     "clock": [{"type": "string", "pattern": _CLOCK}],
     "moment": [{"type": "string", "pattern": _MOMENT}],

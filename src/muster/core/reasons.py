@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:  # the client loads this module, and `typing_extensions` costs more than all of it
     from muster.api.why import ReasonView
 
 # The category that a restart is charged to; `error` is the user's own program, not retried unless the job asks for it.
 Category = Literal["wait", "refusal", "worker", "node", "preempted", "error", "end"]
+# Who can grant an exception from what a reason says; "": nobody, or the hint of the reason names them itself.
+Granter = Literal["", "policy", "settings", "project"]
+CONSEQUENCE: Final = "gang_member_died"  # of workers that are told to exit because another one has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class ReasonKind:
     category: Category
     summary: str
     hint: str = ""
+    granted_by: Granter = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,40 @@ def reason(code: str, message: str = "", hint: str = "", **data: Any) -> Reason:
     return Reason(code, message or kind.summary, hint or kind.hint, data)
 
 
+def with_granter(found: Reason, people: Sequence[str] | None = None) -> Reason:
+    """The reason with who can grant an exception in its hint. `people`: admins of the project, for a refusal, whose
+    data names the role too."""
+    by = REASONS[found.code].granted_by
+    words = granter_words(by, people or ()) if by else ""
+    if not words or words in found.hint:
+        return found
+    data = found.data
+    if people is not None:
+        data = data | {"granted_by": {"role": _GRANTERS[by][0], "people": list(people) if by == "project" else []}}
+    return Reason(found.code, found.message, f"{found.hint} {words}".lstrip(), data)
+
+
+def granter_words(by: Granter, people: Sequence[str] = ()) -> str:
+    role, how = _GRANTERS[by]
+    who = f"{role[0].upper()}{role[1:]}"
+    if by == "project" and people:
+        named = " or ".join(people[:_PEOPLE])
+        who = f"{named} ({'an admin' if len(people) == 1 else 'admins'} of the project)"
+    return f"{who} can grant it{how}."
+
+
 def page_of(code: str) -> str:
     """Where the documentation explains the reason: `docs/generate.py` makes a section of that name for each."""
     return f"docs/troubleshooting.md#{code}"
 
+
+# The role, and how its holder grants it.
+_GRANTERS: Final[Mapping[str, tuple[str, str]]] = {
+    "policy": ("an administrator of the server", " in the policy: `muster policy apply`"),
+    "settings": ("an administrator of the server", " in its config.toml"),
+    "project": ("an admin of the project", ""),
+}
+_PEOPLE: Final = 3  # people that a hint names
 
 _KINDS = [
     # waits
@@ -100,24 +134,28 @@ _KINDS = [
         "the nodes that it needs are spares, kept free for jobs that lose a node",
         "Wait for a running job to end, or ask for fewer nodes. The number of spares is set in the policy: `muster "
         "queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "limit_reached",
         "wait",
         "as many run as the rules allow",
         "Wait for one of them to end, or ask for a higher limit; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "quota_reached",
         "wait",
         "the queue's quota and what it may borrow are in use",
         "Wait, use another queue, or ask for more quota; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "kept_by_owner",
         "wait",
         "what is free is kept by a queue that does not lend",
         "Wait, or use a queue with quota of its own; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "reserved",
@@ -128,10 +166,24 @@ _KINDS = [
     ReasonKind("waits_for_seats", "wait", "its nodes are being cleared for it", "Nothing to do: it starts by itself."),
     ReasonKind("off_peak", "wait", "it may start in the quiet hours only", "Set `off_peak: false` to start it now."),
     ReasonKind(
-        "maintenance", "wait", "it would not be done before maintenance begins", "Give it a shorter `max_duration`."
+        "maintenance",
+        "wait",
+        "it would not be done before maintenance begins",
+        "Give it a shorter `max_duration`.",
+        granted_by="policy",
     ),
     ReasonKind(
-        "no_pool", "wait", "the rules leave it no pool to run in", "See `muster queue rules` and `muster nodes`."
+        "no_pool",
+        "wait",
+        "the rules leave it no pool to run in",
+        "See `muster queue rules` and `muster nodes`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "too_dear",
+        "wait",
+        "the pools that it may use cost more than its `max_hourly_cost`",
+        "Wait for a lower price, or submit it with a higher `max_hourly_cost`; see `muster queue rules`.",
     ),
     ReasonKind(
         "engine_queue",
@@ -147,6 +199,7 @@ _KINDS = [
         "wait",
         "a pool for bursts is not open to it yet",
         "Wait, or name the pool to go there now; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "checkpoints_away",
@@ -180,39 +233,70 @@ _KINDS = [
         "refusal",
         "it wants more than the rules ever allow it",
         "Ask for less, use another queue, or ask for a higher limit; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "engine_forbids",
         "refusal",
         "it asks an engine for what the engine's settings don't allow",
         "Leave it out, or have an administrator allow it; see docs/kubernetes.md.",
+        granted_by="settings",
     ),
     ReasonKind(
         "over_quota",
         "refusal",
         "the user or the project has as much as the server's limits allow",
         "Wait until some of it is over or remove some, or ask for more in `[limits]` of the server's config.toml.",
+        granted_by="settings",
+    ),
+    ReasonKind(
+        "not_ready",
+        "refusal",
+        "a stage of the policy asks for what the run, or the model's version, has not shown",
+        "`muster promote RUN --to STAGE` says what is missing, with the command that gets each.",
+    ),
+    ReasonKind(
+        "over_budget",
+        "refusal",
+        "a budget that covers it has less left than it is projected to cost",
+        "Wait until jobs end and release what they did not need, make it cheaper, or have more granted: `muster cost "
+        "grant`.",
+    ),
+    ReasonKind(
+        "other_currency",
+        "refusal",
+        "it names a currency that is not the price book's",
+        "Write the amount in the currency of the price book.",
     ),
     ReasonKind(
         "pool_not_allowed",
         "refusal",
         "the rules let it into no pool that it would go to",
         "Use another pool or queue; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "turns_need_one_node",
         "refusal",
         "the queue runs jobs in turns, and a gang of several nodes can't be stopped and started that often",
         "Use another queue, or `num_nodes: 1`.",
+        granted_by="policy",
     ),
     ReasonKind("unknown_project", "refusal", "the project does not exist", "See `muster project ls`."),
-    ReasonKind("unknown_queue", "refusal", "the queue does not exist", "See `muster queue`."),
+    ReasonKind(
+        "unknown_queue",
+        "refusal",
+        "the queue does not exist",
+        "See `muster queue`.",
+        granted_by="project",
+    ),
     ReasonKind("wrong_project", "refusal", "the queue belongs to another project", "See `muster queue`."),
     ReasonKind(
         "priority_out_of_range",
         "refusal",
         "the queue does not admit that priority",
         "Ask for a priority within the queue's range.",
+        granted_by="project",
     ),
     ReasonKind(
         "never_fits",
@@ -245,24 +329,73 @@ _KINDS = [
         "another job of the same call is refused, and they are accepted together or not at all",
         "Correct that one, and submit them again.",
     ),
+    ReasonKind(
+        "unknown_start",
+        "refusal",
+        "the run that it starts from is none that it may use, or has no such checkpoint",
+        "Give a run with a checkpoint as `start_from: RUN` or `start_from: RUN@STEP`; see `muster runs`.",
+    ),
     ReasonKind("unknown_pool", "refusal", "the pool does not exist", "See `muster nodes`."),
+    ReasonKind(
+        "secret_found",
+        "refusal",
+        "a secret stands in its code, job file or environment variables",
+        "Keep it as a secret of the project with `muster project secret set NAME`, and name it in `secrets`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "file_too_large",
+        "refusal",
+        "its working directory has a file that is larger than the policy allows",
+        "List it in .musterignore, and name data in `data`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "notebook_outputs",
+        "refusal",
+        "a notebook in its working directory has outputs, which the policy does not allow",
+        "Clear them with `jupyter nbconvert --clear-output --inplace NOTEBOOK`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "artifact_quarantined",
+        "refusal",
+        "an artifact could run code when it is loaded, or could not be looked at",
+        "Save the weights alone: `safetensors.torch.save_file(model.state_dict(), 'model.safetensors')`.",
+        granted_by="policy",
+    ),
     ReasonKind(
         "unknown_secret",
         "refusal",
         "a secret that the job names is not set in its project",
         "Set it with `muster project secret set NAME`.",
+        granted_by="project",
     ),
     ReasonKind(
         "log_limit_too_large",
         "refusal",
         "the job asks for more output to be kept than the server allows",
         "Ask for a smaller `log_limit`.",
+        granted_by="settings",
+    ),
+    ReasonKind(
+        "not_certified",
+        "refusal",
+        "a rule asks for certificates of preflight that the job has not",
+        "Run `muster preflight JOB_FILE`; an admin of the project can waive a rung with `muster preflight waive`.",
+    ),
+    ReasonKind(
+        "rung_too_large",
+        "refusal",
+        "a job says that it is a rung of preflight, and is larger than one may be",
+        "Let `muster preflight JOB_FILE` make it, or leave `preflight` out of the job file.",
     ),
     ReasonKind(
         "required_missing",
         "refusal",
         "the project requires fields that the job does not have",
         "Give each of them; see `muster queue rules`.",
+        granted_by="policy",
     ),
     ReasonKind(
         "no_workdir", "refusal", "the working directory does not exist", "Correct `workdir`, or create the directory."
@@ -273,6 +406,62 @@ _KINDS = [
         "this machine can't keep a member's job apart from the server and from other jobs",
         "See `muster doctor` on the server's machine (often `apt-get install bubblewrap` helps), or start it with "
         "`muster up --trust-members`.",
+    ),
+    ReasonKind(
+        "image_not_approved",
+        "refusal",
+        "the policy approves other images",
+        "Use one that is approved; see `muster policy show`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "image_unsigned",
+        "refusal",
+        "the image is not signed with a key that the server trusts",
+        "Sign it with `cosign sign --key`, or use one that is signed.",
+        granted_by="settings",
+    ),
+    ReasonKind(
+        "image_too_large",
+        "refusal",
+        "the image is larger than the policy allows",
+        "Make it smaller: leave out build tools and caches, and keep data and models in storage.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "environment_not_approved",
+        "refusal",
+        "the policy approves other lock files",
+        "Take the approved lock file; see `muster policy show`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "vulnerable_packages",
+        "refusal",
+        "its lock file has packages with known vulnerabilities",
+        "Update them and lock again, such as `uv lock --upgrade-package NAME`; `muster environment check` lists all.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "advisories_unreadable",
+        "refusal",
+        "its packages could not be compared with known vulnerabilities, and the policy requires it",
+        "Mend the lock file, or have `advisories` in the server's config.toml corrected; see `muster doctor`.",
+        granted_by="policy",
+    ),
+    ReasonKind(
+        "admission_refused",
+        "refusal",
+        "a check of this installation refuses it",
+        "Ask who runs this installation what the check expects.",
+        granted_by="settings",
+    ),
+    ReasonKind(
+        "admission_unavailable",
+        "refusal",
+        "a check of this installation failed, and no job is accepted without its answer",
+        "Try again. An administrator sees what is wrong in `muster doctor`.",
+        granted_by="settings",
     ),
     ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),
     # ends that the node caused
@@ -414,6 +603,56 @@ _KINDS = [
         "Raise `max_duration`, or continue it with `muster resume`.",
     ),
     ReasonKind(
+        "job_budget_spent",
+        "end",
+        "it reached the `budget` of its job file",
+        "Submit it again with a higher `budget`.",
+    ),
+    ReasonKind(
+        "budget_spent",
+        "end",
+        "a budget that covers it is spent",
+        "Have more granted with `muster cost grant`, then continue it with `muster resume`.",
+    ),
+    ReasonKind(
+        "trial_paused",
+        "end",
+        "its study has paused it: others are better so far",
+        "Nothing to do: it goes on by itself when it is among the best. See `muster tune status`.",
+    ),
+    ReasonKind("trial_stopped", "end", "its study has ended it early", "See `muster tune status`."),
+    ReasonKind("study_stopped", "end", "its study was stopped", "Continue the study with `muster tune resume`."),
+    ReasonKind(
+        "study_budget_spent",
+        "end",
+        "the trials of the study have cost what its `budget` allows",
+        "Give it more with `muster tune extend --cost`; its trials go on from their checkpoints.",
+    ),
+    ReasonKind(
+        "study_time_over",
+        "end",
+        "the time of the study is over (`until`)",
+        "Give it more with `muster tune extend --until`; its trials go on from their checkpoints.",
+    ),
+    ReasonKind(
+        "objective_missing",
+        "end",
+        "a trial has ended without reporting the objective of its study",
+        "Report it with `muster.runtime.report`, or correct `objective` and give the file again: `muster tune change`.",
+    ),
+    ReasonKind(
+        "trials_failed",
+        "end",
+        "no trial of the study has a value",
+        "See `muster tune status` and the output of a trial, then `muster tune resume`.",
+    ),
+    ReasonKind(
+        "trials_not_allowed",
+        "end",
+        "the user of the study may not submit jobs to its project any more",
+        "Have somebody who may resume it: `muster tune resume`.",
+    ),
+    ReasonKind(
         "restarts_spent",
         "end",
         "it failed more often than `retry.max_restarts` allows",
@@ -437,6 +676,13 @@ _KINDS = [
         "the run has saved checkpoints, and none of them can be loaded",
         "Bring the checkpoints back, then `muster resume`; or name an older one with `--checkpoint STEP`; or begin "
         "again with `--from-scratch`.",
+    ),
+    ReasonKind(
+        "start_missing",
+        "end",
+        "the checkpoint that it starts from can't be had where it runs",
+        "Bring it back or make it reachable, then `muster resume`; or name another one with `start_from` and submit it "
+        "again; or begin without it: `muster resume JOB --from-scratch`.",
     ),
     ReasonKind(
         "needed_job_failed",

@@ -84,6 +84,22 @@ class ArtifactPut(Audit):
     path: str
 
 
+@payload("artifact.quarantined")
+class ArtifactQuarantined(Audit):
+    """A scan found an artifact that could run code when it is loaded, or that could not be looked at."""
+
+    path: str
+    what: str
+
+
+@payload("artifact.opened")
+class ArtifactOpened(Audit):
+    """An administrator downloaded a quarantined artifact."""
+
+    path: str
+    why: str
+
+
 @payload("artifact.removed")
 class ArtifactRemoved(Audit):
     """An artifact of a run or a project was removed."""
@@ -123,6 +139,20 @@ class ExperimentHidden(ExperimentEvent):
 @payload("experiment.restored")
 class ExperimentRestored(ExperimentEvent):
     """A hidden experiment was restored."""
+
+
+@payload("optuna.created")
+class OptunaJournalCreated(Audit):
+    """A journal of Optuna was made: the project's first study of this storage."""
+
+    name: str
+
+
+@payload("optuna.deleted")
+class OptunaJournalDeleted(Audit):
+    """A journal of Optuna was deleted with all of its studies."""
+
+    name: str
 
 
 @payload("model.created")
@@ -179,6 +209,23 @@ class VersionStaged(Audit):
     name: str
     version: int
     stage: str
+
+
+@payload("run.approved")
+class RunApproved(Audit):
+    """Somebody approved that a run is promoted to this stage."""
+
+    stage: str
+
+
+@payload("run.promoted")
+class RunPromoted(Audit):
+    """A run was promoted to this stage: the event's job was made from it. `overridden`: what was missing, if an admin
+    promoted it all the same."""
+
+    stage: str
+    run: str
+    overridden: list[str] = field(default_factory=list)
 
 
 @payload("alias.set")

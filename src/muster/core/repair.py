@@ -58,7 +58,7 @@ def after_attempt(job: Job, step: int | None, cause: Reason) -> Repair:
     """The record after the current attempt, which ends for this cause and reported steps up to `step`."""
     attempt, before = job.attempt, job.repair
     assert attempt is not None
-    saved = job.checkpoint.step if job.checkpoint is not None else None
+    saved = job.checkpoint.step if job.checkpoint is not None and job.has_saved else None
     told = before.step is not None or before.saved is not None  # programs that report nothing are not judged
     stalled = before.stalled
     if _beyond(step, before.step) or _beyond(saved, before.saved):

@@ -1,4 +1,4 @@
-"""The scheduling rules in canonical form, for queues, pools and projects.
+"""The rules of a cluster in canonical form: scheduling, for queues, pools and projects, and guards.
 
 A policy file contains what differs from these defaults. `sched` decides by the rules, `muster queue rules` prints them.
 Durations are in seconds, shares of a cluster in accelerators.
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.api.words import Kind
+from muster.api.words import Kind, Rung
 from muster.api.words import WorkClass as WorkClass
 
 WORK_CLASSES: tuple[WorkClass, ...] = ("single", "distributed", "trial", "evaluation", "session")
@@ -20,14 +20,27 @@ Between = Literal["rank", "fair"]
 Estimates = Literal["learnt", "declared"]
 Missing = Literal["refuse", "mark"]
 Stragglers = Literal["report", "move"]
+Check = Literal["secrets", "large_files", "notebooks", "artifacts", "images", "environments", "advisories"]
+GuardAction = Literal["off", "warn", "refuse"]
+Severity = Literal["low", "medium", "high", "critical"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
+CHECKS: tuple[Check, ...] = (
+    "secrets", "large_files", "notebooks", "artifacts", "images", "environments", "advisories",
+)  # fmt: skip
+TAKE_APPROVED: tuple[Check, ...] = ("images", "environments")
+TAKE_LIMIT: tuple[Check, ...] = ("large_files", "images")
+TAKE_SEVERITY: tuple[Check, ...] = ("advisories",)
+
 FieldName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=100)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Bytes = Annotated[int, Field(ge=1, le=1 << 60)]
 Seconds = Annotated[float, Field(ge=0, le=315_360_000)]
 Weight = Annotated[float, Field(gt=0, le=1e6)]
 Accelerators = Annotated[int, Field(ge=0, le=10_000_000)]
+BASELINE = "baseline"  # stands for the baseline of the project
 HIGH = 75  # the priority from which on the target wait for high priority applies
 
 
@@ -131,6 +144,35 @@ class Keep(_Canonical):
     keep_models: bool = True  # artifacts of the kind `model` are kept, whatever the other rules say
 
 
+class MetricNeed(_Canonical):
+    """A metric that must be better than a baseline's, by a test over runs that differ in their seed alone."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    goal: Literal["min", "max"] = "min"
+    better_than: Annotated[str, Field(min_length=1, max_length=100)] = BASELINE  # a run, or the project's baseline
+    seeds: Annotated[int, Field(ge=1, le=100)] = 3  # on both sides
+
+
+class EfficiencyNeed(_Canonical):
+    """How much of each device's throughput must be left at a larger scale, measured with the same job."""
+
+    devices: Annotated[int, Field(ge=2, le=1_000_000)] = 2
+    at_least: Annotated[float, Field(gt=0, le=2)] = 0.8
+    metric: Annotated[str, Field(min_length=1, max_length=200)] | None = None  # of throughput; None: the usual names
+
+
+class StageRules(_Canonical):
+    """What a run must show before a job of this stage is made from it, or a model's version gets the stage."""
+
+    after: Name | None = None  # the stage that it must have reached
+    devices: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # that a job of this stage has at most
+    certificate: Rung | None = None  # of preflight
+    metric: MetricNeed | None = None
+    cost_at_most: Annotated[float, Field(ge=0, le=1e9)] | None = None  # so far, in the price book's currency
+    efficiency: EfficiencyNeed | None = None
+    reviewer: Literal["member", "admin"] | None = None  # the role of somebody else, who approved
+
+
 class ProjectRules(_Canonical):
     weight: Weight = 1.0
     max_running: Annotated[int, Field(ge=1)] | None = None
@@ -138,6 +180,39 @@ class ProjectRules(_Canonical):
     require: tuple[FieldName, ...] = ()  # fields that every run must have: `owner`, `purpose`, `data`, a tag's name
     missing: Missing = "mark"  # a job that lacks one is refused, or its run is marked invalid
     keep: Keep = Keep()
+    baseline: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # the run that others must beat
+
+
+class PreflightRule(_Canonical):
+    """Rungs of preflight that a job must have passed. It applies to jobs that all of its conditions are true of."""
+
+    require: Annotated[tuple[Rung, ...], Field(min_length=1)]
+    action: Literal["refuse", "warn"] = "refuse"
+    cost: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?( [A-Z]{3})?$", max_length=40)] | None = None  # or more
+    devices: Annotated[int, Field(ge=1)] | None = None  # accelerators in all, or more
+    projects: tuple[Name, ...] = ()  # (): all
+    environments: tuple[FieldName, ...] = ()  # values of the tag `environment`, or what the price book says
+    pools: tuple[Name, ...] = ()  # the job may run in one of them
+    valid: Annotated[float, Field(gt=0, le=315_360_000)] = 2_592_000.0  # seconds for which a certificate counts
+
+
+class GuardRule(_Canonical):
+    """What a check of jobs, code or artifacts does about a finding, for the jobs that the rule fits."""
+
+    check: Check
+    action: GuardAction
+    projects: tuple[Name, ...] = ()  # (): any
+    environments: tuple[Text, ...] = ()  # of a job, as `core.prices.environment_of` names them; (): any
+    approved: tuple[Text, ...] = ()  # patterns, of `images` and `environments`
+    limit: Bytes | None = None  # of one file (`large_files`) or of a whole image (`images`)
+    severity: Severity | None = None  # of `advisories`: the lowest that counts
+
+    def fits(self, check: Check, project: str, environment: str) -> bool:
+        return (
+            self.check == check
+            and (not self.projects or project in self.projects)
+            and (not self.environments or environment in self.environments)
+        )
 
 
 class Rules(_Canonical):
@@ -159,6 +234,9 @@ class Rules(_Canonical):
     queues: dict[Name, QueueRules] = {}
     pools: dict[Name, PoolRules] = {}
     projects: dict[Name, ProjectRules] = {}
+    preflight: tuple[PreflightRule, ...] = ()
+    guards: tuple[GuardRule, ...] = ()  # for each check, the first that fits a job
+    promotion: dict[Name, StageRules] = {}  # by stage
 
     def queue(self, name: str) -> QueueRules:
         return self.queues.get(name, self.defaults)
@@ -168,6 +246,13 @@ class Rules(_Canonical):
 
     def project(self, name: str) -> ProjectRules:
         return self.projects.get(name, _PROJECT)
+
+    def guard(self, check: Check, project: str, environment: str = "") -> GuardRule:
+        """The rule of a check for a job of this project and environment, with the defaults for what it leaves out."""
+        usual = USUAL_GUARDS[check]
+        rule = next((rule for rule in self.guards if rule.fits(check, project, environment)), usual)
+        left_out = {name: getattr(usual, name) for name in ("limit", "severity") if getattr(rule, name) is None}
+        return rule.model_copy(update=left_out)
 
     def target(self, work: WorkClass, priority: int) -> float:
         """The target wait of the job in seconds."""
@@ -182,4 +267,13 @@ class Rules(_Canonical):
             above = self.queue(above).parent
 
 
+USUAL_GUARDS: dict[Check, GuardRule] = {
+    "secrets": GuardRule(check="secrets", action="refuse"),
+    "large_files": GuardRule(check="large_files", action="warn", limit=100_000_000),
+    "notebooks": GuardRule(check="notebooks", action="warn"),
+    "artifacts": GuardRule(check="artifacts", action="refuse"),
+    "images": GuardRule(check="images", action="off"),
+    "environments": GuardRule(check="environments", action="off"),
+    "advisories": GuardRule(check="advisories", action="off", severity="high"),
+}
 _POOL, _PROJECT, _TARGET = PoolRules(), ProjectRules(), Target()

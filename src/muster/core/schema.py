@@ -131,6 +131,7 @@ DURATION_SHAPES: Final[list[dict[str, Any]]] = [
     {"type": "string", "pattern": rf"^(?=[0-9]){_UNITS_IN_ORDER}$", "maxLength": 64},
     {"type": "string", "pattern": rf"^{_HOURS}:[0-5]?[0-9]:[0-5]?[0-9]$"},
 ]
+SIZE_SHAPES: Final = [{"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTP]i?B?|B)$"}]
 _TIMES: Final = r"(.*[0-9]([A-Za-z]|[Gg][Bb])?|[Gg][Pp][Uu])[xX][0-9]{1,4}"  # `H100x8`, but not `RTX4090`
 _COUNT: Final = {"type": "integer", "minimum": 0, "maximum": 1024}
 _PART: Final = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
@@ -140,7 +141,7 @@ _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
     "duration": DURATION_SHAPES,
     "duration_or_auto": DURATION_SHAPES,
     "switch": [{"type": "boolean"}, {"const": "on"}],
-    "size": [{"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTP]i?B?|B)$"}],
+    "size": SIZE_SHAPES,
     "accelerators": [
         _PART,
         {
@@ -168,4 +169,9 @@ _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
         {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1},
     ],
     "priority": [{"enum": list(units.PRIORITIES)}],
+    "amount": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*([0-9][0-9_,]*(\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]{3})?\s*$"},
+        {"type": "string", "pattern": r"^\s*[A-Za-z]{3}\s*[0-9.]+\s*$"},
+    ],
 }

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from muster.api.words import Kind as Kind
+from muster.api.words import Rung
 from muster.core import units
 from muster.core.dump import to_yaml
 from muster.core.needs import Outcome
@@ -29,7 +30,10 @@ from muster.core.spec_types import (
     TagName,
     Text,
 )
+from muster.core.start import PATTERN
 
+_AMOUNT: Final = r"^[0-9]+(\.[0-9]+)?( [A-Z]{3})?$"
+AMOUNT_WORDS: Final = "an amount with its currency, such as `200 USD`; the price book's currency if none is named"
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
 RetryOn = Literal["node", "worker", "preempted", "error"]
 
@@ -164,6 +168,23 @@ class Hang(_Canonical):
     ] = 1800.0  # fmt: skip
 
 
+class Preflight(_Canonical):
+    """The job is a rung of the preflight of another: `muster preflight` makes it."""
+
+    rung: Annotated[
+        Rung,
+        Field(description="Which rung. A program finds it in `MUSTER_PREFLIGHT`; `muster.train` and programs with the "
+              "hook run their own checks for `unit` and then end."),
+        Notation("choice", "`unit`, `resume`, `smoke`, `failure` or `canary`", "smoke"),
+    ]  # fmt: skip
+    steps: Annotated[
+        Annotated[int, Field(ge=1, le=1_000_000)] | None,
+        Field(description="After so many steps `muster.train` saves and ends; others find it in "
+              "`MUSTER_PREFLIGHT_STEPS`. No limit unless given."),
+        Notation("integer", "a whole number, at least 1", "100"),
+    ] = None  # fmt: skip
+
+
 class JobSpec(_Canonical):
     """One job, complete: durations in seconds, sizes in bytes, every default filled in."""
 
@@ -216,6 +237,13 @@ class JobSpec(_Canonical):
                 "`ended` or `failed`", "[prepare]", ("depends_on",),
                 item="the name or the id of a job, and `succeeded`, `ended` or `failed` for it"),
     ] = {}  # fmt: skip
+    start_from: Annotated[
+        Annotated[str, Field(pattern=PATTERN, max_length=120)] | None,
+        Field(description="The checkpoint of another run that it starts from: `gpt-12` is the newest of that run that "
+              "verifies when this job starts, `gpt-12@2000` that of the step. The run is named as in `needs`, and may "
+              "be one of them; one of another project is named by its id, and whoever submits the job may read it."),
+        Notation("text", "a run and perhaps a step, such as `gpt-12` or `gpt-12@2000`", "gpt-12@2000"),
+    ] = None  # fmt: skip
     purpose: Annotated[
         Text | None,
         Field(description="Why, in a sentence: the first entry of the logbook."),
@@ -288,6 +316,17 @@ class JobSpec(_Canonical):
         Field(description="Running time, over all attempts, after which it is stopped. No limit unless given."),
         Notation("duration", f"{DURATION_WORDS}, at most ten years", "6h", ("time", "time_limit")),
     ] = None
+    budget: Annotated[
+        Annotated[str, Field(pattern=_AMOUNT, max_length=40)] | None,
+        Field(description="What it may cost its project, over all attempts: when that is spent, it saves and is "
+              "stopped. No limit unless given."),
+        Notation("amount", AMOUNT_WORDS, "200 USD"),
+    ] = None  # fmt: skip
+    max_hourly_cost: Annotated[
+        Annotated[str, Field(pattern=_AMOUNT, max_length=40)] | None,
+        Field(description="What its nodes may cost together for an hour: it does not start in pools that cost more."),
+        Notation("amount", AMOUNT_WORDS, "40 USD"),
+    ] = None
     stop_grace: Annotated[
         float,
         Field(ge=0, le=ONE_DAY, description="Time to save and leave, between the request to stop and the kill."),
@@ -357,6 +396,11 @@ class JobSpec(_Canonical):
         Notation("mapping", "a mapping of names to text", "{task: pretrain}",
                 item="a name of letters, digits, `.`, `_`, `/` and `-`, and text for it"),
     ] = {}  # fmt: skip
+    preflight: Annotated[
+        Preflight | None,
+        Field(description="The job is a rung of preflight: it needs no certificates, and runs an hour at most."),
+        Notation("section", "a mapping such as `{rung: smoke, steps: 5}`", "{rung: smoke}", shorthand="rung"),
+    ] = None
     image: Annotated[
         Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)] | None,
         Field(description="Container image, where the engine runs containers. The engine's unless given."),

@@ -7,7 +7,7 @@ registered when this module is loaded: those of jobs, of the entities, of the re
 
 from __future__ import annotations
 
-from muster.core import attempt_events, entities, job_events, record_events, server_events  # noqa: F401
+from muster.core import attempt_events, cost_events, entities, job_events, record_events, server_events  # noqa: F401
 from muster.core.event import Event
 from muster.core.state_data import Changes, State
 

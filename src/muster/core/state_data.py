@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from muster.core.array import Tasks, add_array, add_task
 from muster.core.entities.account import Account
+from muster.core.entities.budget import Budget
 from muster.core.entities.ledger import Ledger, Use
 from muster.core.entities.node import Node
 from muster.core.entities.pool import Pool
 from muster.core.entities.project import Project
 from muster.core.entities.queue import Queue
 from muster.core.entities.rules_in_force import RulesInForce
+from muster.core.entities.study import Study
 from muster.core.entities.token import Token
 from muster.core.history import History, groups_of
 from muster.core.job import Attempt, Job, Worker
@@ -25,6 +27,8 @@ from muster.core.journal import Journal
 from muster.core.needs import await_needs, leave_needs
 from muster.core.resources import Resources
 from muster.core.rules import Rules
+from muster.core.start import expect_start, settle_start
+from muster.core.trial_map import TrialMap
 
 if TYPE_CHECKING:
     from muster.core.event import Event
@@ -62,12 +66,19 @@ class State:
     in_force: RulesInForce = field(default_factory=RulesInForce)
     accounts: dict[str, Account] = field(default_factory=dict)  # see `account_name`
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # see `ledger_name`
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    budget_index: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)  # (part of a scope, its value)
+    studies: dict[str, Study] = field(default_factory=dict)
+    trials: dict[str, TrialMap] = field(default_factory=dict)  # by study
+    live_trials: dict[str, dict[int, None]] = field(default_factory=dict)  # study → its trials that take a place
+    trial_jobs: dict[str, tuple[str, int]] = field(default_factory=dict)  # job → the study and the number of its trial
     others: dict[str, dict[str, Any]] = field(default_factory=dict)  # entities without a field here: kind → name → it
     history: History = field(default_factory=History)
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
     seatless: dict[str, None] = field(default_factory=dict)  # ids of jobs that run without nodes
     dependents: dict[str, dict[str, None]] = field(default_factory=dict)  # job → ids of the queued jobs that await it
+    starters: dict[str, dict[str, None]] = field(default_factory=dict)  # run → jobs that have yet to take a checkpoint
     tasks: dict[str, Tasks] = field(default_factory=dict)  # array → its tasks that are not over
     settled: dict[str, None] = field(default_factory=dict)  # ids of jobs that the next tick ends; see `sched.settle`
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
@@ -84,13 +95,14 @@ class State:
         """Adds a job as it is. Used by `apply`, and by a store that loads what it saved."""
         if job.id not in self.jobs:
             self._count_live(job, +1)
-            if job.index is not None:
+            if job.array is not None:
                 add_task(self, job)
         self.jobs[job.id] = job
         self.by_number[job.number] = job.id
         self.next_number = max(self.next_number, job.number + 1)
         if job.key:
             self._remember_key(job.user, job.key, job.id)
+        expect_start(self, job)
         if job.phase == "queued":
             self.enqueue(job)
             if job.awaits:
@@ -210,6 +222,8 @@ class State:
 
     def remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
+        if job.start is not None:
+            settle_start(self, job)
         if self.seatless:
             self.seatless.pop(job.id, None)
         if job.is_array:

@@ -22,6 +22,7 @@ from muster.drill.watch import Stalled, Watch
 
 NO_STEPS: Final = 20.0  # seconds after which a program that reports nothing gets its fault all the same
 LEFT_SECONDS: Final = 20.0  # for the last processes to leave
+SETTLED: Final = 10.0  # seconds in which a fault that need not end an attempt has had its effect
 LEDGER_SECONDS: Final = 20.0  # for the ledger of an attempt that has just ended
 _MANY: Final = 3  # further checkpoints after which a step without one is not waited for: it may save every step
 
@@ -42,6 +43,9 @@ class Drill:
     reference: str = ""  # the id of the undisturbed job
     mute: bool = False  # the undisturbed job has reported neither a step nor a checkpoint
     running: list[str] = field(default_factory=list)  # jobs of the drill that may not have ended
+    # A job that has gone so many steps beyond what it had reached when it was disturbed is stopped: it recovered.
+    enough: int | None = None
+    recovered: set[str] = field(default_factory=set)  # jobs that were stopped so
 
     def run_reference(self) -> str:
         """Runs the job undisturbed. Raises Invalid if it fails by itself."""
@@ -96,6 +100,8 @@ class Drill:
         job, attempts = watch.job, self.client.attempts(watch.job.id)
         told = job.reason.message.partition("\n")[0] if job.reason and job.phase != "succeeded" else ""
         found = [Check("the run succeeded", job.phase == "succeeded", told)]
+        if self.enough is not None:
+            found = [Check("the run went on", job.phase == "succeeded" or job.id in self.recovered, told)]
         if scenario is not None and scenario.restarts is True:
             found.append(Check("it was restarted from a checkpoint", from_checkpoint(attempts, attempt)))
         if scenario is not None and scenario.restarts is False:
@@ -131,14 +137,28 @@ class Drill:
         if not watch.until(lambda seen: ready(seen, scenario.saved, self.mute)):
             told = f"it was over before it had {scenario.saved} checkpoints and a step after them: let it run longer"
             return self._given_up(scenario, watch.job, "not applicable", told)
-        attempt = watch.job.attempt
+        attempt, reached = watch.job.attempt, watch.step
         fault = scenario.inject(case)
         self.say(f"{watch.job.id}: {fault.text}")
-        watch.until(lambda seen: False)
+
+        def went_on(seen: Watch) -> bool:
+            # Until it reports its own, a new attempt shows the last step of the one before, perhaps not seen yet.
+            mine = [one.step for one in seen.steps if one.attempt == seen.job.attempt]
+            before = [one.step for one in seen.steps if one.attempt < seen.job.attempt]
+            moved = self.enough is not None and seen.step_now > max([reached, *before, *mine[:1]]) + self.enough
+            restarted = seen.job.attempt > attempt
+            return moved and (restarted or (scenario.restarts is not True and time.time() - fault.time > SETTLED))
+
+        watch.until(went_on)
         if scenario.resumes and watch.job.phase in ("failed", "stopped"):
             told = watch.job.reason.message.partition("\n")[0] if watch.job.reason else watch.job.phase
             self.say(f"{watch.job.id}: {watch.job.phase} ({told}); resumed, as a person would")
             self.client.resume(watch.job.id)
+            watch.until(went_on)
+        if not watch.job.final:
+            self.say(f"{watch.job.id}: it went on to step {watch.step_now}; stopped")
+            self.recovered.add(watch.job.id)
+            watch.job.stop()
             watch.until(lambda seen: False)
         return self._judged(scenario, watch, fault, attempt)
 
@@ -173,7 +193,9 @@ class Drill:
     def _left(self, job: str) -> Check:
         """Processes of the job on this machine, or elsewhere its workers by the server's account."""
         if self.setting.local and self.setting.engine == "local":
-            pids = processes_left([job], self.setting.server)
+            saved = self.client.job(job).checkpoint
+            folder = saved["path"].rpartition("/")[0] if saved is not None else ""
+            pids = processes_left([job], self.setting.server, saves_in=folder)
             return Check("nothing of it is left running", not pids, ", ".join(map(named, pids)))
         workers = [one for each in self.client.attempts(job)[-1:] for one in each["workers"]]
         left = [f"worker on {one['node']}" for one in workers if one["state"] != "ended"]
@@ -191,18 +213,22 @@ def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
     return len(watch.saved) >= saved and watch.step_now > 0 and after
 
 
-def processes_left(jobs: Sequence[str], server: OwnServer | None = None, seconds: float = LEFT_SECONDS) -> list[int]:
+def processes_left(
+    jobs: Sequence[str], server: OwnServer | None = None, seconds: float = LEFT_SECONDS, saves_in: str = ""
+) -> list[int]:
     """Processes of jobs that are over, on this machine. The last ones get some time to leave."""
     until = time.monotonic() + seconds
-    while (left := processes_of(jobs, server)) and time.monotonic() < until:
+    while (left := processes_of(jobs, server, saves_in)) and time.monotonic() < until:
         time.sleep(0.25)
     return left
 
 
-def processes_of(jobs: Sequence[str], server: OwnServer | None = None) -> list[int]:
+def processes_of(jobs: Sequence[str], server: OwnServer | None = None, saves_in: str = "") -> list[int]:
     """Processes of this machine that were started for one of these jobs. With a `server` of the drill's own, those with
-    its folder in their environment alone: every server numbers its jobs, so others have jobs with the same ids."""
+    its folder in their environment alone: every server numbers its jobs, so others have jobs with the same ids. With
+    `saves_in`, those that save in this folder."""
     marks, found = {f"MUSTER_JOB={job}".encode() for job in jobs}, []
+    place = f"MUSTER_CHECKPOINT_DIR={saves_in}".encode()
     homes = {b""} if server is None else {os.fsencode(server.home), os.fsencode(server.home.resolve())}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -210,7 +236,8 @@ def processes_of(jobs: Sequence[str], server: OwnServer | None = None) -> list[i
                 told = (entry / "environ").read_bytes()
             except OSError:  # ended meanwhile, or another user's
                 continue
-            if any(home in told for home in homes) and not marks.isdisjoint(told.split(b"\0")):
+            words = told.split(b"\0")
+            if any(home in told for home in homes) and not marks.isdisjoint(words) and (not saves_in or place in words):
                 found.append(int(entry.name))
     return found
 

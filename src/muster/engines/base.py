@@ -14,7 +14,7 @@ from muster.api.words import NodeRole
 from muster.core.errors import Problem
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
-from muster.wire import WorkerExit
+from muster.wire import Start, WorkerExit
 
 if TYPE_CHECKING:  # nodes can import everything this file needs, but not the job file parser
     from muster.core.spec import JobSpec
@@ -80,6 +80,7 @@ class GangLaunch:
     check_nodes: Sequence[str] = ()  # nodes that are checked before ranks start there, because they failed lately
     spot: bool = False  # the machines of its pool can be taken away
     warm: bool = False  # the next attempt may start from processes that are kept for it
+    start: Start | None = None  # the checkpoint of another run that it takes first
 
 
 @dataclass(slots=True)

@@ -72,6 +72,7 @@ def launch_of(
         accelerators=gang.ask.accelerators if gang.ask.share == WHOLE else None,
         spot_notices=home.spot_notices if gang.spot else (),
         links=_measures_links(gang),
+        start=gang.start,
     )
 
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,34 +25,29 @@ import muster
 # The modules that the worker side imports; none of them imports server code.
 PARTS: Final = (
     "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py", "certificates.py", "exec_frames.py",
-    "copying.py", "object_store.py", "runtime", "train", "data", "foreign",
+    "copying.py", "object_store.py", "checks", "runtime", "train", "data", "foreign", "adapters",
 )  # fmt: skip
 MAIN: Final = "__main__.py"
 # The modules that every launcher imports, shipped compiled for nodes with the same Python.
-COMPILED: Final = (
-    "__init__.py",
-    "wire.py",
-    "inherited.py",
-    "masking.py",
-    "certificates.py",
-    "exec_frames.py",
-    "copying.py",
-    "runtime",
-)
+COMPILED: Final = ("__init__.py", "wire.py", "inherited.py", "masking.py", "certificates.py", "runtime")
 # Modules of `runtime` that no launcher imports when it starts: ranks do, or few launchers. They are shipped as source
 # alone, because a ConfigMap of Kubernetes, which holds the archive, is limited to 1 MiB.
 SOURCE_ALONE: Final = frozenset(
     f"runtime/{name}.py" for name in (
-        "checkpoint_search", "checkpoints", "cuda_driver", "device_checks", "exec_host", "exporters",
-        "fault_watch", "kernel_log", "link_check", "manifest",
-        "media", "memory_checkpoints", "mirror_sinks", "mirrors", "node_checks", "node_finding", "offline", "phases",
-        "png", "server", "sidecar", "signals", "spare", "spare_launcher", "spare_rules", "tracker", "warm",
-        "xid_codes",
+        "checkpoint_files", "checkpoint_search", "checkpoints", "child_runs", "cuda_driver", "device_checks",
+        "exec_host", "exporters", "fault_watch", "kernel_log", "launch_start", "link_check", "manifest", "media",
+        "memory_checkpoints", "mirror_sinks", "mirrors", "node_checks", "node_finding", "offline", "phases",
+        "png", "rungs", "server", "sidecar", "signals", "spare", "spare_launcher", "spare_rules", "start_checkpoint",
+        "tracker", "warm", "xid_codes",
     )
 )  # fmt: skip
 # What is imported from the archive itself: Python looks there for compiled modules beside their source alone.
 FROM_ARCHIVE: Final = ("__init__.py", "runtime/__init__.py", "runtime/unpack.py")
+_OUTSIDE: Final = frozenset({
+    MAIN, *(f"muster/{path}" for path in FROM_ARCHIVE), *(f"muster/{path}c" for path in FROM_ARCHIVE),
+})  # fmt: skip
 _MAIN_TEXT: Final = b"from muster.runtime.unpack import run\n\nrun()\n"
+INSIDE: Final = "inside.zip"  # as in `muster.runtime.unpack`
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest date of an archive, so that equal content is an equal archive
 
 
@@ -62,15 +57,11 @@ class Package:
     files: dict[str, bytes]  # by path, with slashes: "muster/wire.py"
 
     def as_zip(self) -> bytes:
-        """An archive that Python can run; equal content gives equal bytes."""
-        made = io.BytesIO()
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for path, content in sorted(self.files.items()):
-                info = zipfile.ZipInfo(path, _NO_TIME)
-                info.compress_type = zipfile.ZIP_DEFLATED
-                info.external_attr = 0o644 << 16
-                archive.writestr(info, content)
-        return made.getvalue()
+        """An archive that Python can run; equal content gives equal bytes. What is not imported from the archive itself
+        is in an archive inside it, compressed as one piece: that takes a fifth less."""
+        outside = {path: content for path, content in self.files.items() if path in _OUTSIDE}
+        inside = {path: content for path, content in self.files.items() if path not in _OUTSIDE}
+        return _zip({**outside, INSIDE: _zip(inside, zipfile.ZIP_STORED)})
 
     def unpack_into(self, folder: Path) -> Path:
         """Unpacks the files into a subfolder named by the digest and returns it.
@@ -91,6 +82,17 @@ class Package:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return place
+
+
+def _zip(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method, compresslevel=9) as archive:
+        for path, content in sorted(files.items()):
+            info = zipfile.ZipInfo(path, _NO_TIME)
+            info.compress_type = method
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+    return made.getvalue()
 
 
 @functools.cache

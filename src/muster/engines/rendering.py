@@ -66,6 +66,11 @@ def _unexpressed(spec: JobSpec) -> list[str]:
     lost = []
     if spec.needs:
         lost.append(f"`needs`: Muster waits for {', '.join(spec.needs)}; what is rendered starts when it is applied.")
+    if spec.start_from is not None:
+        lost.append(
+            f"`start_from`: Muster gives it the checkpoint of {spec.start_from}; what is rendered begins without one, "
+            "unless its program loads it by itself."
+        )
     if spec.array is not None:
         indexes = parse_array(spec.array).indexes
         lost.append(f"`array`: Muster makes {len(indexes)} tasks; what is rendered is the one of index {indexes[0]}.")

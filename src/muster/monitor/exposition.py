@@ -26,6 +26,8 @@ _NODE_FIELDS: Final = {
     families.NODE_WRITTEN: "disk_written",
     families.NODE_RECEIVED: "received",
     families.NODE_SENT: "sent",
+    families.NODE_DISK: "disk",
+    families.NODE_ERRORS: "errors",
 }
 _DEVICE_FIELDS: Final = {
     families.DEVICE_USE: "use",

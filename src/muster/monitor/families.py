@@ -76,13 +76,26 @@ NODES_BLIND = _gauge("muster_nodes_blind", "Nodes with running work that sent no
 DEVICES_BLIND = _gauge(
     "muster_devices_blind", "Accelerators that running work holds and that no sample of three periods shows.", "pool"
 )
+COST_TODAY = _gauge(
+    "muster_cost_today",
+    "What was charged for today, in the currency's unit.",
+    "project",
+    "pool",
+    "account",
+    "currency",
+)
+COST_PENDING = _gauge(
+    "muster_cost_pending", "What attempts that still run have cost so far.", "project", "pool", "currency"
+)
+COST_UNPRICED = _gauge("muster_cost_unpriced_hours_today", "Held hours of today that have no price.", "project", "pool")
 SERVER: Final = (
     BUILD, LEADER, EVENTS, LAG, FAILING, ASIDE, OUTBOX, OUTBOX_AGE, OUTBOX_LOST, TICK, TICKS_FAILED, BATCHES, BYTES,
     POINTS, REQUESTS, REQUEST_TIME,
 )  # fmt: skip
 WORK: Final = (
     JOBS, WAITING, SUBMITTED, ENDED, RESTARTS, FAILURES, DELAY, ACCELERATORS, ACCELERATORS_USED, ACCELERATORS_OUT,
-    ACCELERATORS_ASKED, CPUS, CPUS_USED, NODES, ALERTS, NODES_BLIND, DEVICES_BLIND,
+    ACCELERATORS_ASKED, CPUS, CPUS_USED, NODES, ALERTS, NODES_BLIND, DEVICES_BLIND, COST_TODAY, COST_PENDING,
+    COST_UNPRICED,
 )  # fmt: skip
 
 # --- nodes and devices: the same from the server and from `muster nodes exporter` ------------------------------------
@@ -96,8 +109,11 @@ NODE_READ = _counter("muster_node_disk_read_bytes_total", "Read from all disks s
 NODE_WRITTEN = _counter("muster_node_disk_written_bytes_total", "Written to all disks since the start.", *_NODE)
 NODE_RECEIVED = _counter("muster_node_network_received_bytes_total", "Received, without loopback.", *_NODE)
 NODE_SENT = _counter("muster_node_network_transmitted_bytes_total", "Sent, without loopback.", *_NODE)
+NODE_DISK = _gauge("muster_node_disk_used_ratio", "Used part of the fullest file system, 0 to 1.", *_NODE)
+NODE_ERRORS = _counter("muster_node_network_errors_total", "Packets that were lost or dropped, both ways.", *_NODE)
 MACHINE: Final = (
-    NODE_CPUS, NODE_CPU, NODE_MEMORY, NODE_FREE, NODE_READ, NODE_WRITTEN, NODE_RECEIVED, NODE_SENT,
+    NODE_CPUS, NODE_CPU, NODE_MEMORY, NODE_FREE, NODE_READ, NODE_WRITTEN, NODE_RECEIVED, NODE_SENT, NODE_DISK,
+    NODE_ERRORS,
 )  # fmt: skip
 
 DEVICE_USE = _gauge("muster_device_utilization_ratio", "Part of the time in which a kernel ran, 0 to 1.", *_DEVICE)

@@ -130,7 +130,7 @@ class Sampler:
                 del self._queued[known]
         if job is not None:
             spec = job.spec
-            want = self._wants[name] = _Want(spec.pool, job.queue, spec.use_spot, spec.num_nodes, job.ask)
+            want = self._wants[name] = _Want(job.pool, job.queue, spec.use_spot, spec.num_nodes, job.ask)
             self._queued[want] += 1
 
     def _count_shape(self, name: str, job: Job | None) -> None:

@@ -27,10 +27,10 @@ from muster.runtime.boot_gang import BootError, GangFile
 from muster.runtime.boot_scratch import discard, leave, prepare
 from muster.runtime.boot_supervise import HELD, LauncherSupervisor
 from muster.runtime.folder import Folder, write_whole
+from muster.runtime.unpack import USAGE
 
 Kind = Literal["slurm", "kubernetes"]
 LOG_SHOWN: Final = 4000  # bytes of the launcher's own log to show when it failed
-_USAGE: Final = "usage: python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recover = "--recover" in given
     words = [word for word in given if word != "--recover"]
     if len(words) != 2 or words[0] not in ("slurm", "kubernetes"):
-        print(_USAGE, file=sys.stderr)  # noqa: T201
+        print(USAGE, file=sys.stderr)  # noqa: T201
         return 2
     kind: Kind = "slurm" if words[0] == "slurm" else "kubernetes"
     processes.set_process_name("muster-boot")

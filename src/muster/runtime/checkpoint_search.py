@@ -8,7 +8,6 @@ by itself.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +15,11 @@ from typing import Final, TypeVar
 
 from muster import wire
 from muster.runtime import rank_info, reporter, signals
+from muster.runtime.manifest import COMMITTED as COMMITTED
 from muster.runtime.manifest import Manifest
 
 T = TypeVar("T")
 
-COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")  # the name of a committed checkpoint
 WAIT: Final = 600.0  # seconds to wait for a store, unless the job file says
 _FIRST_PAUSE: Final = 0.5  # seconds, doubled up to
 _LAST_PAUSE: Final = 30.0
@@ -30,6 +29,20 @@ _SKIPPED_MAX: Final = 20  # damaged checkpoints that are reported
 
 class NoGoodCheckpoint(RuntimeError):
     """The run has saved checkpoints, and none of them can be loaded."""
+
+
+class StartMissing(RuntimeError):
+    """The checkpoint of another run that the job starts from is not where this program looks for it."""
+
+
+def check_start(where: str) -> None:
+    """For a run that has no checkpoint: raises StartMissing if it starts from one that is kept elsewhere."""
+    store = os.environ.get(wire.START_FROM, where)
+    if store != where:
+        raise StartMissing(
+            f"the job starts from a checkpoint in {store}, and this program looks in {where}. `muster.train` takes it "
+            "from there; another program has to load it by itself."
+        )
 
 
 def counts(manifest: Manifest) -> bool:

@@ -27,10 +27,12 @@ from typing import Final, NamedTuple, SupportsIndex
 
 from muster import wire
 from muster.runtime import manifest, rank_info, reporter
-from muster.runtime.checkpoint_search import COMMITTED, Search, counts
+from muster.runtime.checkpoint_search import COMMITTED, Search, check_start, counts
 from muster.runtime.checkpoint_search import NoGoodCheckpoint as NoGoodCheckpoint
+from muster.runtime.checkpoint_search import StartMissing as StartMissing
 from muster.runtime.manifest import Manifest
 from muster.runtime.phases import phase
+from muster.runtime.signals import kept_steps
 
 ALONE: Final = "checkpoints"  # the folder outside Muster, in the working directory
 KEEP_ALONE: Final = 3
@@ -110,7 +112,8 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
 
     Reads every byte of it; `checksums=False` checks the sizes only. If the run has saved checkpoints, it waits for a
     folder that can't be read, and raises NoGoodCheckpoint if none of them is good. The run's folder includes what
-    `checkpoint_in_memory` has kept on this machine.
+    `checkpoint_in_memory` has kept on this machine, and the checkpoint of another run that the job starts from; if that
+    one is kept elsewhere, StartMissing is raised.
     """
     parent = _parent(dir)
     search = Search(str(parent))
@@ -129,6 +132,8 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
             return candidate.path
         search.skip(str(candidate.path), what)
     search.use_none()
+    if parent == checkpoint_dir():
+        check_start(str(parent))
     return None
 
 
@@ -232,9 +237,10 @@ def _prune(parent: Path, keep: Path) -> None:
     """Keeps the newest valid ones, and `keep` in any case. Checks sizes, not every byte: that is for loading."""
     text = os.environ.get(wire.CHECKPOINT_KEEP)
     wanted = max(1, int(text)) if text else KEEP_ALONE
-    good = 0
+    good, needed = 0, kept_steps() if parent == checkpoint_dir() else frozenset()
     for candidate in candidates(parent):
-        if good >= wanted and candidate.path != keep:
+        step = candidate.manifest.step if candidate.manifest else None
+        if good >= wanted and candidate.path != keep and step not in needed:
             remove(candidate.path)
         elif candidate.manifest and manifest.damage(candidate.path, candidate.manifest, checksums=False) is None:
             good += 1

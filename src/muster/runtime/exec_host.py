@@ -92,6 +92,7 @@ class Session:
         self._input = -1
         self._terminal = -1
         self._pid = 0
+        self._fault = ""  # why the session can't go on, if it is this side that ends it
         self._over, self._tell_over = os.pipe()
 
     def run(self) -> None:
@@ -107,6 +108,8 @@ class Session:
             self._pump(streams, Masker(values), Masker(self._secrets.values()))
         except Over:
             self._kill()
+            if self._fault:
+                self._end(Ended(None, self._fault))
             return
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self._end(Ended(code if code >= 0 else 128 - code, ""))
@@ -194,7 +197,8 @@ class Session:
                 at += len(data)
                 for frame in decoder.feed(data):
                     self._take(frame)
-        except (Over, ValueError):
+        except (Over, ValueError) as error:
+            self._fault = "" if isinstance(error, Over) else "the client sent what is no exec stream"
             os.write(self._tell_over, b"\0")
 
     def _take(self, frame: Frame) -> None:

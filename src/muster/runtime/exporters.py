@@ -39,7 +39,9 @@ _NODE: Final = {
     "node_disk_written_bytes_total": "disk_written",
     "node_network_receive_bytes_total": "received",
     "node_network_transmit_bytes_total": "sent",
+    **{f"node_network_{way}_{what}_total": "errors" for way in ("receive", "transmit") for what in ("errs", "drop")},
 }
+_DISK: Final = ("node_filesystem_avail_bytes", "node_filesystem_size_bytes")
 _NOT_COUNTED: Final = re.compile(r"lo|veth.*|docker.*|br-.*|cni.*|dm-.*|md.*|loop.*|zram.*")
 
 
@@ -134,13 +136,19 @@ class NodeExporter:
     def read(self) -> dict[str, wire.Figure]:
         found: dict[str, wire.Figure] = dict.fromkeys(("cpus", "cpu", *_NODE.values()))
         cpus, busy = set(), 0.0
+        sizes: dict[str, dict[str, float]] = {}  # of file systems
         for line in fetch(self._url):
             if line.name == "node_cpu_seconds_total":
                 cpus.add(line.labels.get("cpu"))
                 busy += line.value if line.labels.get("mode") not in ("idle", "iowait") else 0.0
+            elif line.name in _DISK and line.labels.get("device", "").startswith("/dev/"):
+                if not line.labels.get("fstype", "").startswith(("squashfs", "iso9660", "erofs")):
+                    sizes.setdefault(line.labels["device"], {})[line.name] = line.value
             elif line.name in _NODE and not _NOT_COUNTED.fullmatch(line.labels.get("device", "")):
                 field = _NODE[line.name]
                 found[field] = (found[field] or 0.0) + line.value
+        full = [1 - one[_DISK[0]] / one[_DISK[1]] for one in sizes.values() if len(one) == 2 and one[_DISK[1]] > 0]
+        found["disk"] = round(max(full), 4) if full else None
         return {**found, "cpus": len(cpus), "cpu": busy} if cpus else found
 
 

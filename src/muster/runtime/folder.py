@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -112,6 +113,13 @@ class Folder:
     def ask_save(self) -> None:
         if self._control is not None:
             self._control[wire.CONTROL_SAVE_AT] = (self._control[wire.CONTROL_SAVE_AT] + 1) % 256
+
+    def keep_steps(self, steps: Sequence[int]) -> None:
+        """Names the checkpoints that ranks must not prune."""
+        if self._control is not None:
+            told = [step + 1 for step in steps][: wire.CONTROL_KEEP_MAX]
+            told += [0] * (wire.CONTROL_KEEP_MAX - len(told))
+            struct.pack_into(f"<{wire.CONTROL_KEEP_MAX}q", self._control, wire.CONTROL_KEEP_AT, *told)
 
     def write_command(self, command: wire.Command) -> None:
         with contextlib.suppress(

@@ -90,6 +90,7 @@ class Launcher:
         self._remarks: list[str] = []  # for the ranks' logs
         self._secrets: dict[str, str] = {}
         self._links: tuple[tuple[int, float, float], ...] = ()  # of the first worker, for the server
+        self._taken: dict[str, Any] | None = None  # what the run starts from, for the server
         self._early: wire.WorkerExit | None = None  # how it ended, if that was before a rank was started
 
     def start(self, spare: RankSource | None = None) -> int:
@@ -115,6 +116,9 @@ class Launcher:
             spare.close()
         shipper = self._open_shipper()
         companion = self._open_companion(shipper)
+        if self._taken is not None:
+            companion.document(min(self._outputs), self._taken)
+            shipper.notify()
         folders = {rank.rank: self._folder.rank_files_dir(rank.rank) for rank in self._gang.ranks}
         pulses = PulseTaker({rank.rank: rank.pid for rank in self._gang.ranks}, companion.devices, folders)
         shipper.watch(pulses, companion.take_sample)
@@ -151,8 +155,28 @@ class Launcher:
         if (failed_lately or self._launch.links) and (faulty := self._check_node(failed_lately) or self._early):
             return faulty
         if self._launch.isolation:
-            return self._keep_apart()
-        return None if Path(self._launch.workdir).is_dir() else self._bring_code()
+            ended = self._keep_apart()
+        else:
+            ended = None if Path(self._launch.workdir).is_dir() else self._bring_code()
+        return ended or (self._take_start() if self._launch.start is not None else None)
+
+    def _take_start(self) -> wire.WorkerExit | None:
+        """Takes the checkpoint of another run that this one starts from."""
+        launch_start = import_module("muster.runtime.launch_start")  # few launchers need it
+        start_checkpoint = import_module("muster.runtime.start_checkpoint")
+        try:
+            found = launch_start.start(self._launch, self._wait)
+        except start_checkpoint.NoStart as error:
+            return _failed(verdict.START_MISSING, f"on node {self._launch.node}: {error}")
+        except start_checkpoint.Stopped:
+            return self._early
+        except OSError as error:
+            return _failed(verdict.LAUNCH_FAILED, f"{self._launch.checkpoint_dir} can't be made: {error}")
+        self._remarks += [found.remark] if found.remark else []
+        self._taken = found.doc
+        self._launch = replace(self._launch, envs={**self._launch.envs, **found.envs})
+        self._gang = WorkerRanks(self._launch, self._folder, self._sandbox)
+        return None
 
     def _check_node(self, failed_lately: bool) -> wire.WorkerExit | None:
         """Checks a node that failed lately, and the links of a gang that has one. Forks, so it comes before the first
@@ -343,6 +367,7 @@ class Launcher:
             say=lambda rank, text: self._outputs[rank].say(text),
             node=self._launch.node,
             links=self._links,
+            on_keep=self._folder.keep_steps,
         )
         shipper.start()
         return shipper

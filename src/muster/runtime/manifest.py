@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 MANIFEST: Final = "manifest.json"
+COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")  # the name of a committed checkpoint
 _CHUNK: Final = 4 << 20  # bytes per read
 _THREADS: Final = 4  # checksums and fsync both release the GIL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
@@ -14,6 +15,7 @@ _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 _SECTOR: Final = 512  # bytes, whatever the disk's own are
 _IDLE: Final = slice(3, 5)  # of the first line of /proc/stat: idle, and waiting for a disk
 _COUNTED: Final = 8  # of its figures: what virtual machines took is in the others already
+_LOST: Final = (2, 3, 10, 11)  # of a line of /proc/net/dev: errors and drops, received and sent
 Machine = Mapping[str, wire.Figure]  # fields of a `wire.NodeSample`
 
 
@@ -41,7 +43,7 @@ def read_machine() -> Machine:
     ticks = next(iter(_lines("/proc/stat")), b"").split()[1 : 1 + _COUNTED]
     busy = sum(map(int, ticks)) - sum(map(int, ticks[_IDLE]))
     read, written = _disks()
-    received, sent = _network()
+    received, sent, errors = _network()
     return {
         "cpus": os.cpu_count(),
         "cpu": round(busy * _TICK, 2) if ticks else None,
@@ -51,6 +53,8 @@ def read_machine() -> Machine:
         "disk_written": written,
         "received": received,
         "sent": sent,
+        "disk": _fullest(),
+        "errors": errors,
     }
 
 
@@ -80,14 +84,29 @@ def _disks() -> tuple[int | None, int | None]:
     return sum(int(row[5]) for row in rows) * _SECTOR, sum(int(row[9]) for row in rows) * _SECTOR
 
 
-def _network() -> tuple[int | None, int | None]:
-    """Bytes received and sent by the interfaces that are hardware; by all but loopback if none is, as in a pod."""
+def _fullest() -> float | None:
+    """The used part of the fullest file system on a disk of this machine that can be written to, as `df` counts it."""
+    found = {}
+    for source, path, _, options, *_ in map(bytes.split, _lines("/proc/mounts")):
+        if source in found or not (source.startswith(b"/dev/") or path == b"/") or b"rw" not in options.split(b","):
+            continue
+        with contextlib.suppress(OSError):  # such as one that is mounted over
+            of = os.statvfs(path)
+            used = of.f_blocks - of.f_bfree
+            found[source] = used / max(1, used + of.f_bavail)
+    return round(max(found.values()), 4) if found else None
+
+
+def _network() -> tuple[int | None, int | None, int | None]:
+    """Bytes received and sent, and packets lost, by the interfaces that are hardware; by all but loopback if none is,
+    as in a pod."""
     real = _hardware("/sys/class/net")
     rows = {name.strip().decode(): rest.split() for name, _, rest in map(_colon, _lines("/proc/net/dev")[2:])}
     chosen = [row for name, row in rows.items() if name in real] or [row for name, row in rows.items() if name != "lo"]
     if not chosen:
-        return None, None
-    return sum(int(row[0]) for row in chosen), sum(int(row[8]) for row in chosen)
+        return None, None, None
+    received, sent, *lost = (sum(int(row[place]) for row in chosen) for place in (0, 8, *_LOST))
+    return received, sent, sum(lost)
 
 
 def _colon(line: bytes) -> tuple[bytes, bytes, bytes]:

@@ -17,6 +17,7 @@ import pwd
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -156,12 +157,16 @@ class Sandbox:
         return [*command, "/bin/sh", "-s"]
 
     def give(self, path: Path) -> None:
-        """Makes the project's user the owner of a folder with all its content, if it is not."""
+        """Makes the project's user the owner of a folder with all its content, if it is not. A file that another folder
+        has too, such as a checkpoint that another run started from, becomes a copy."""
         who = self._isolation
         if not self._root or path.lstat().st_uid == who.uid:
             return
         for _, folders, files, at in os.fwalk(path, follow_symlinks=False):
             for name in (*folders, *files):
+                found = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                    _unshare(name, at)
                 os.chown(name, who.uid, who.gid, dir_fd=at, follow_symlinks=False)
         os.chown(path, who.uid, who.gid, follow_symlinks=False)
         path.chmod(0o700)
@@ -289,6 +294,18 @@ def probe(isolation: wire.Isolation) -> str:
             return str(error)
         finally:
             sandbox.close()
+
+
+def _unshare(name: str, at: int) -> None:
+    """Replaces a file by a copy, so that a change of its owner or its mode concerns no other name of it."""
+    draft = f".own-{os.urandom(4).hex()}"
+    source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)
+    with os.fdopen(source, "rb") as old:
+        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=at)
+        with os.fdopen(made, "wb") as new:
+            shutil.copyfileobj(old, new, 1 << 20)
+            os.fchmod(made, stat.S_IMODE(os.fstat(source).st_mode) & 0o777)
+    os.rename(draft, name, src_dir_fd=at, dst_dir_fd=at)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -73,6 +73,7 @@ class Shipper:
         say: Callable[[int, str], None],
         node: str = "",
         links: tuple[tuple[int, float, float], ...] = (),
+        on_keep: Callable[[Sequence[int]], None] = lambda steps: None,
     ) -> None:
         self.result: Literal["", "done", "gone"] = ""
         self._channel = channel
@@ -81,6 +82,7 @@ class Shipper:
         self._on_command = on_command
         self._on_exec = on_exec
         self._on_end = on_end
+        self._on_keep = on_keep
         self._say = say
         self._wake = threading.Event()
         self._finishing = threading.Event()
@@ -216,6 +218,7 @@ class Shipper:
             self._on_command(command)
         for ident in reply.execs:
             self._on_exec(ident)
+        self._on_keep(reply.keep)
         if ended and reply.done and self._last:
             self.result = "done"
         if pieces and all(by_key[p.rank, p.stream].position <= p.offset for p in pieces):

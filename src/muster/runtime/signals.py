@@ -17,6 +17,7 @@ from muster.runtime import reporter
 from muster.runtime.rank_info import warn
 
 _DEADLINE: Final = struct.Struct("=d")  # native: copied as eight bytes at once
+_KEEP: Final = struct.Struct(f"<{wire.CONTROL_KEEP_MAX}q")
 _NO_REQUESTS: Final = bytes(wire.CONTROL_BYTES)
 
 _block: mmap.mmap | bytes | None = None
@@ -41,6 +42,12 @@ def should_save() -> bool:
     changed = asked != _saves_seen
     _saves_seen = asked
     return changed
+
+
+def kept_steps() -> frozenset[int]:
+    """Steps of checkpoints that are not to be pruned, because jobs have yet to start from them."""
+    told = _KEEP.unpack_from(_block or _open(), wire.CONTROL_KEEP_AT)
+    return frozenset(step - 1 for step in told if step > 0)
 
 
 def _open() -> mmap.mmap | bytes:

@@ -25,6 +25,7 @@ from muster import wire
 from muster.runtime import rank_info
 from muster.runtime.channel import Away
 from muster.runtime.checks import Number, check_keys
+from muster.runtime.child_runs import ChildRun, open_child
 from muster.runtime.files import Files, shared_files
 from muster.runtime.media import Media, shared_media
 from muster.runtime.offline import FOLDER, OfflineRun, new_id, offline_run_for, offline_runs
@@ -71,6 +72,12 @@ class Tracker:
     def tags(self, values: Mapping[str, str | None] | None = None, /, **more: str | None) -> None:
         """Sets tags, as a mapping or by name; None removes one."""
         self._reporter.tags(**{**(values or {}), **more})
+
+    def child_run(
+        self, id: str, name: str = "", params: Mapping[str, Any] | None = None, tags: Mapping[str, str] | None = None
+    ) -> ChildRun:
+        """A run below this one; `id` distinguishes it from the others."""
+        return open_child(self._reporter, id, name, params, tags)
 
     def flush(self) -> None:
         """Returns when everything recorded is on disk."""

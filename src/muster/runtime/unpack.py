@@ -17,6 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+USAGE = "usage: python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]"
+INSIDE = "inside.zip"  # the archive with everything that is not imported from this one
 FAULT = "MUSTER_FAULT_LAUNCHER"  # as in `muster.runtime.processes`
 
 
@@ -32,7 +34,10 @@ def run() -> NoReturn:
 def main() -> int:
     """Runs `muster.runtime.boot` with the same arguments, from files."""
     archive, folder = Path(sys.argv[0]), _folder(sys.argv[1:])
-    if folder is not None and archive.is_file():  # else: already unpacked, or no arguments; `boot` takes both
+    if archive.is_file() and folder is None:
+        sys.stderr.write(f"{USAGE}\n")
+        return 2
+    if folder is not None and archive.is_file():  # else it is unpacked already
         # An early signal must neither kill the process nor be lost; `boot` handles it.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG))
         _import_from(unpack(archive, _base(folder)))
@@ -52,8 +57,10 @@ def unpack(archive: Path, base: Path) -> Path:
     place = base / "pkg" / hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     if not place.is_dir():
         draft = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
-        with import_module("zipfile").ZipFile(archive) as content:  # only the first process of a node needs it
-            content.extractall(draft)
+        opened = import_module("zipfile").ZipFile  # only the first process of a node needs it
+        with opened(archive) as outside, opened(import_module("io").BytesIO(outside.read(INSIDE))) as inside:
+            outside.extractall(draft, [name for name in outside.namelist() if name != INSIDE])
+            inside.extractall(draft)
         if os.environ.get(FAULT) == "after_unpacking":
             os.kill(os.getpid(), signal.SIGKILL)
         try:
@@ -75,7 +82,7 @@ def _import_from(place: Path) -> None:
 def _folder(words: list[str]) -> Path | None:
     """The gang's folder, from the arguments of `boot`."""
     plain = [word for word in words if not word.startswith("-")]
-    return Path(plain[1]) if len(plain) == 2 else None
+    return Path(plain[1]) if len(plain) > 1 else None
 
 
 def _base(folder: Path) -> Path:

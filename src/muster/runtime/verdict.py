@@ -28,6 +28,7 @@ NODE_LOST: Final = "node_lost"
 NODE_CHECK_FAILED: Final = "node_check_failed"
 SPOT_NOTICE: Final = "spot_notice"
 NO_GOOD_CHECKPOINT: Final = "no_good_checkpoint"
+START_MISSING: Final = "start_missing"
 MAX_DURATION: Final = "max_duration"
 REASONS: Final = (
     COMPLETED,
@@ -48,6 +49,7 @@ REASONS: Final = (
     NODE_CHECK_FAILED,
     SPOT_NOTICE,
     NO_GOOD_CHECKPOINT,
+    START_MISSING,
     MAX_DURATION,
 )
 
@@ -59,7 +61,8 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 _SHELL_SIGNALS: Final = {128 + number for number in (4, 6, 7, 8, 9, 11, 15)}
 # The last line of a traceback, or what `python -m muster.train` prints in its place.
 _NO_CHECKPOINT: Final = re.compile(
-    r"^(?:\[rank\d+\]: )?(?:muster: (?:rank \d+: )?|muster\.[\w.]+\.)NoGoodCheckpoint: (.*)$", re.MULTILINE
+    r"^(?:\[rank\d+\]: )?(?:muster: (?:rank \d+: )?|muster\.[\w.]+\.)(NoGoodCheckpoint|StartMissing): (.*)$",
+    re.MULTILINE,
 )
 # The line of an exception: the first after the frames that is not indented. torch.distributed marks lines with a rank.
 _EXCEPTION: Final = re.compile(r"^(?:\[rank\d+\]: )?[^\W\d][\w.<>]*(?::.*)?$", re.MULTILINE)
@@ -92,7 +95,7 @@ def classify_exit(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -
     if missing_memory := shortage(last):
         return Cause(DEVICE_OUT_OF_MEMORY, f"rank {ended.rank} {missing_memory}\n{last}")
     if found := _NO_CHECKPOINT.search(last):
-        return Cause(NO_GOOD_CHECKPOINT, found[1])
+        return Cause(NO_GOOD_CHECKPOINT if found[1] == "NoGoodCheckpoint" else START_MISSING, found[2])
     return Cause(USER_ERROR, f"rank {ended.rank} ended with exit code {code}\n{last}")
 
 

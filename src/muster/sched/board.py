@@ -13,6 +13,7 @@ from math import inf
 from muster.core.entities import Node
 from muster.core.job import Job, Seat
 from muster.core.state import State
+from muster.core.windows import closes, next_change
 from muster.sched.capacity.free import Free
 from muster.sched.changes import Changes
 from muster.sched.claims import Claimed, Claims
@@ -25,7 +26,6 @@ from muster.sched.running_gangs import Running, RunningGangs
 from muster.sched.shares import Shares
 from muster.sched.timers import QUEUED, Timers
 from muster.sched.waiting_jobs import WaitingJobs
-from muster.sched.windows import closes, next_change
 
 
 @dataclass(slots=True)
@@ -50,15 +50,15 @@ class Board:
     _cursor: int = 0
     _epoch: int = -1
     _pending: dict[str, None] = field(default_factory=dict)  # jobs that a round changed here but not in the state
-    _maintenance_change_at: float = inf  # when maintenance next begins or ends in any pool
+    _rules_change_at: float = inf  # when maintenance next begins or ends in any pool, or a price changes
 
     def __post_init__(self) -> None:
-        self._use(State())
+        self._use(State(), 0.0)
 
     def sync(self, state: State, now: float) -> None:
         changes = state.journal.since(self._cursor) if state is self._state else None
         self._cursor = state.journal.end
-        if changes is None or now >= self._maintenance_change_at or ("entity" in {what for what, _ in changes}):
+        if changes is None or now >= self._rules_change_at or ("entity" in {what for what, _ in changes}):
             self._rebuild(state, now)
             return
         jobs, nodes, users = self._pending, set(self.free.touched()) | self.claims.touched, dict[str, None]()
@@ -140,13 +140,13 @@ class Board:
         """When time alone next changes a job's position; None while no job is queued."""
         if not self.waiting.queued:
             return None
-        found = min(self._maintenance_change_at, self.timers.first((QUEUED, *self.waiting.shapes)))
+        found = min(self._rules_change_at, self.timers.first((QUEUED, *self.waiting.shapes)))
         return found if found < inf else None
 
-    def _use(self, state: State) -> None:
+    def _use(self, state: State, now: float) -> None:
         """New, empty parts for this state."""
         self.free, self.changes, self.timers = Free(), Changes(), Timers()
-        self.rules, self.pools, self.shares = RulesView.of(state.rules), PoolAccess.of(state), Shares(state)
+        self.rules, self.pools, self.shares = RulesView.of(state.rules), PoolAccess.of(state, now), Shares(state)
         self.limits = Limits(Quotas(state.rules, tuple(state.queues)), self.rules.limited)
         self.claims = Claims(self.limits)
         self.waiting = WaitingJobs(state, self.rules, self.pools, self.changes, self.timers)
@@ -155,11 +155,10 @@ class Board:
         self._pending = {}
 
     def _rebuild(self, state: State, now: float) -> None:
-        self._use(state)
+        self._use(state, now)
         self._state, self._cursor, self._epoch = state, state.journal.end, state.history.epoch
-        self._maintenance_change_at = min(
-            (next_change(state.rules.pool(name), now) for name in state.pools), default=inf
-        )
+        maintenance = min((next_change(state.rules.pool(name), now) for name in state.pools), default=inf)
+        self._rules_change_at = min(maintenance, self.pools.prices_change())
         if self.rules.fair:
             self.shares.load(now)
             self.shares.look(now)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from muster.api.rules import RuleSection
 from muster.core.entities import Queue
 from muster.core.policy_units import format_moment, format_window
-from muster.core.rules import HIGH, Keep, PoolRules, Preemption, ProjectRules, QueueRules, Rules, Target, WorkClass
+from muster.core.rules import (
+    HIGH,
+    Keep,
+    PoolRules,
+    Preemption,
+    PreflightRule,
+    ProjectRules,
+    QueueRules,
+    Rules,
+    Target,
+    WorkClass,
+)
 from muster.core.units import format_number, format_priority
+from muster.sched.describe_guards import describe_guards
+from muster.sched.describe_stages import stage_line
 from muster.sched.policies import POLICIES
 
 
@@ -27,10 +40,13 @@ class Section:
         return {"about": self.about, "name": self.name, "title": self.title, "lines": list(self.lines)}
 
 
-def describe(rules: Rules, queues: Iterable[Queue]) -> list[Section]:
-    """One section for the whole cluster, then one for each queue, and for each pool and project with rules."""
+def describe(rules: Rules, queues: Iterable[Queue], priced: Collection[str] = ()) -> list[Section]:
+    """One section for the whole cluster, then one for each queue, and for each pool and project with rules.
+
+    `priced`: pools whose prices are in the price book.
+    """
     live = {queue.name: queue for queue in queues}
-    sections = [Section("cluster", "", "The whole cluster", tuple(_whole(rules)))]
+    sections = [Section("cluster", "", "The whole cluster", tuple(_whole(rules, bool(priced))))]
     for name in sorted({*live, *rules.queues}):
         queue = live.get(name)
         title = f"Queue {name}" + (f" of project {queue.project}" if queue else " (there is none yet)")
@@ -40,14 +56,14 @@ def describe(rules: Rules, queues: Iterable[Queue]) -> list[Section]:
         lines = tuple(_queue(rules, rules.defaults, "any other queue"))
         sections.append(Section("queue", "", "Any other queue", lines))
     for name, pool in sorted(rules.pools.items()):
-        sections.append(Section("pool", name, f"Pool {name}", tuple(_pool(pool)) or (_NOTHING,)))
+        sections.append(Section("pool", name, f"Pool {name}", tuple(_pool(pool, name in priced)) or (_NOTHING,)))
     for name, project in sorted(rules.projects.items()):
         sections.append(Section("project", name, f"Project {name}", tuple(_project(project)) or (_NOTHING,)))
     return sections
 
 
 # --- the whole cluster ------------------------------------------------------------------------------------------------
-def _whole(rules: Rules) -> Iterator[str]:
+def _whole(rules: Rules, priced: bool) -> Iterator[str]:
     usual, fair = Rules(), rules.between == "fair"
     if fair:
         yield "Queues share fairly: the one that has had the least for its weight goes first."
@@ -68,10 +84,30 @@ def _whole(rules: Rules) -> Iterator[str]:
         yield f"Overdue jobs hold at most {_number(100 * rules.overdue_share)} % of a pool ahead of the others."
     if rules.depth != usual.depth:
         yield f"Conservative backfill keeps places for the first {rules.depth} jobs that wait."
-    if any(pool.price for pool in rules.pools.values()):
+    if priced or any(pool.price for pool in rules.pools.values()):
         yield "A job that names no pool goes to the cheapest that is open to it and has room."
     yield from _preemption(rules.preemption)
     yield from _targets(rules.targets)
+    for rule in rules.preflight:
+        yield _certified(rule)
+    yield from describe_guards(rules)
+    for name, stage in rules.promotion.items():
+        yield stage_line(name, stage)
+
+
+def _certified(rule: PreflightRule) -> str:
+    """`Jobs of 16 accelerators or more need a certificate of canary that is at most 30 days old, or are refused.`"""
+    limits = [
+        f"of {rule.devices} accelerators or more" if rule.devices is not None else "",
+        f"that are projected to cost {rule.cost} or more" if rule.cost is not None else "",
+        f"of project {' or '.join(rule.projects)}" if rule.projects else "",
+        f"in the environment {' or '.join(rule.environments)}" if rule.environments else "",
+        f"that may run on {' or '.join(rule.pools)}" if rule.pools else "",
+    ]
+    jobs = " ".join(["Jobs", *filter(None, limits)])
+    otherwise = "are refused" if rule.action == "refuse" else "are accepted with a warning"
+    rungs = _listed(list(rule.require))
+    return f"{jobs} need certificates of preflight ({rungs}), {_span(rule.valid)} old at most, or {otherwise}."
 
 
 def _preemption(rule: Preemption) -> Iterator[str]:
@@ -181,7 +217,7 @@ def _admits(queue: Queue) -> Iterator[str]:
 
 
 # --- a pool and a project ---------------------------------------------------------------------------------------------
-def _pool(rule: PoolRules) -> Iterator[str]:
+def _pool(rule: PoolRules, priced: bool) -> Iterator[str]:
     usual = PoolRules()
     if rule.levels != usual.levels:
         near = " and then ".join(f"`{level}`" for level in reversed(rule.levels))
@@ -202,7 +238,9 @@ def _pool(rule: PoolRules) -> Iterator[str]:
         yield f"Away from {format_moment(away.start)} to {format_moment(away.end)}: {nodes}{why}."
     if rule.spot is not None:
         yield "Its nodes can be taken away at any time." if rule.spot else "Its nodes are not taken away."
-    if rule.price:
+    if priced:
+        yield "What an hour costs is in the price book."
+    elif rule.price:
         yield f"An hour of one accelerator, or of one node without any, costs {_number(rule.price)}."
     if rule.burst is not None:
         waited = f" and they have waited {_span(rule.burst)}" if rule.burst else ""
@@ -224,6 +262,8 @@ def _project(rule: ProjectRules) -> Iterator[str]:
         lacking = "a job without them is refused" if rule.missing == "refuse" else "one without them is marked invalid"
         yield f"Every run must have {', '.join(rule.require) or 'no fields in particular'}; {lacking}."
     yield from _keep(rule.keep)
+    if rule.baseline is not None:
+        yield f"Its baseline, which others must beat to be promoted, is {rule.baseline}."
 
 
 def _keep(rule: Keep) -> Iterator[str]:

@@ -9,9 +9,12 @@ from math import ceil
 from typing import Any, Final
 
 from muster.core.array import array_of
+from muster.core.entities.price_book import book_of, prices_of
 from muster.core.job import Job, Seat
+from muster.core.money import MICRO, format_amount
 from muster.core.needs import ENDINGS, never_starts
-from muster.core.reasons import Reason, reason
+from muster.core.prices import quantity
+from muster.core.reasons import Reason, reason, with_granter
 from muster.core.state import State
 from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
@@ -96,7 +99,7 @@ class Explainer:
             found += [] if job.id in self.board.claims.by_job else self._other_pools(queued)
         if len(found) > 1:
             found = [one for one in found if one.code != "about_to_start"]
-        return found[:1] if brief else found
+        return [with_granter(one) for one in (found[:1] if brief else found)]
 
     def _awaits(self, job: Job) -> Reason:
         if never_starts(job) and job.reason is not None:
@@ -175,7 +178,7 @@ class Explainer:
     def _gated(self, queued: Queued, brief: bool) -> list[Reason]:
         shape = queued.stream.shape
         if not shape.gang.pools:
-            return self._away(queued.job) or [self._no_pool(queued.job)]
+            return self._too_dear(queued.job) or self._away(queued.job) or [self._no_pool(queued.job)]
         rules, weight = self.state.rules, shape.each * shape.fewest
         closed = [gates(self.board, rules, queued.job, pool, weight) for pool in shape.gang.pools]
         return list({one.code: one for found in reversed(closed) for one in found}.values()) if all(closed) else []
@@ -269,8 +272,19 @@ class Explainer:
 
     def _no_pool(self, job: Job) -> Reason:
         rules = self.state.rules.queue(job.queue)
-        data: dict[str, Any] = {"pool": job.spec.pool, "queue_pools": list(rules.pools), "kind": job.spec.kind}
+        data: dict[str, Any] = {"pool": job.pool, "queue_pools": list(rules.pools), "kind": job.spec.kind}
         return reason("no_pool", f"no pool is open to {job.spec.kind} jobs of queue {job.queue!r} as it asks", **data)
+
+    def _too_dear(self, job: Job) -> list[Reason]:
+        allowed = [name for name in self.state.pools if self.board.pools.allows(job, name)]
+        dear = self.board.pools.too_dear(job, allowed, self.now)
+        if not dear:
+            return []
+        pool = min(dear, key=lambda name: dear[name])
+        currency = book_of(self.state).currency
+        told = f"pool {pool!r} costs {format_amount(dear[pool], currency)} an hour for it"
+        message = f"{told}, and its `max_hourly_cost` is {job.spec.max_hourly_cost}"
+        return [reason("too_dear", message, pool=pool, per_hour=dear[pool], pools=sorted(dear))]
 
     def _away(self, job: Job) -> list[Reason]:
         """Pools that the job could use if their engines could be reached."""
@@ -286,12 +300,12 @@ class Explainer:
         """Pools that are not open to the job now, but will be without any change to it."""
         job, board = queued.job, self.board
         found = self._away(job) if queued.stream.shape.gang.pools else []
-        for pool in board.pools.bursts if job.spec.pool is None else ():
+        for pool in board.pools.bursts if job.pool is None else ():
             if pool in queued.stream.shape.gang.pools or pool in board.pools.away or pool not in self.state.pools:
                 continue
             at = board.pools.opens_at(job, pool)
             if at > self.now and board.pools.allows(job, pool):
-                cost = hourly(self.state, job, pool)
+                cost = hourly(self.state, job, pool, self.now)
                 told = f"; it would cost about {cost:.2f} an hour there" if cost else ""
                 message = f"pool {pool!r} opens to it in {_span(at - self.now)}{told}"
                 found.append(reason("opens_later", message, pool=pool, opens_at=at, per_hour=cost))
@@ -303,9 +317,10 @@ class Explainer:
         return reason("overdue", message, waited=waited)
 
 
-def hourly(state: State, job: Job, pool: str) -> float:
-    """Cost per hour of the whole gang in the pool; 0 where no price is configured."""
-    return state.rules.pool(pool).price * (job.ask.weight or 1) * job.spec.num_nodes
+def hourly(state: State, job: Job, pool: str, now: float) -> float | None:
+    """Cost per hour of the whole gang in the pool, at the price of now; None where it has no price."""
+    found = prices_of(state).hourly(pool, quantity(job.ask, job.spec.num_nodes), now)
+    return None if found is None else found / MICRO
 
 
 def _listed(names: list[str]) -> str:

@@ -264,7 +264,7 @@ class Filling:
             self._again[shape] = None
             return False
         whole = len(pools) == len(shape.gang.pools)
-        gang, pools = self.gang(queued), self._pool_choice.sort(pools)
+        gang, pools = self.gang(queued), self._pool_choice.sort(pools, queued.job)
         if pools != gang.pools:
             gang = replace(gang, pools=pools)
         seats = self._seats(queued, gang)
@@ -326,7 +326,7 @@ class Filling:
         """A late estimate of the job's end if it starts now: `max_duration`, or the 90th percentile of its kind."""
         history, spec = self.state.history, job.spec
         whole = spec.max_duration or (history.quantile(groups_of(job.user, spec), 0.9) if history.known else UNKNOWN)
-        done = job.ran if job.checkpoint is not None else 0.0
+        done = job.ran if job.has_saved else 0.0
         return self.now + max(whole - done, 1.0)
 
     def gang(self, queued: Queued) -> GangRequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -30,7 +30,7 @@ class Offer:
 
     pool: str
     engine: str
-    per_hour: float  # of the whole gang; 0 where no price is configured
+    per_hour: float | None  # of the whole gang; None where the pool has no price
     opens_at: float | None  # when the pool opens to the job; None when it is open now
     forecast: Forecast | None  # from Muster's queue, at least the engine's own estimate; None when it can't start there
     waiting: int  # gangs in the engine's own queue
@@ -41,7 +41,8 @@ class Offer:
         return {
             "pool": self.pool,
             "engine": self.engine,
-            "per_hour": self.per_hour,
+            "per_hour": self.per_hour or 0.0,
+            "priced": self.per_hour is not None,
             "opens_at": self.opens_at,
             "forecast": forecast,
             "waiting": self.waiting,
@@ -49,24 +50,27 @@ class Offer:
         }
 
 
-def offers(snapshot: Snapshot, job: Job) -> list[Offer]:
-    """One offer per pool, if there are several pools: pools where the job can start first, then the others."""
+def offers(snapshot: Snapshot, job: Job, only: Collection[str] | None = None) -> list[Offer]:
+    """One offer per pool, if there are several pools: pools where the job can start first, then the others.
+
+    `only`: of these pools.
+    """
     if len(snapshot.pools) < 2:
         return []
     state, board = snapshot.new_state(), Board()
     board.sync(state, snapshot.now)
     found, tried = list[Offer](), 0
-    for pool in sorted(state.pools):
+    for pool in sorted(state.pools if only is None else only):
         there = replace(job, spec=job.spec.model_copy(update={"pool": pool}))
         why_not = next(_against(state, board, there, pool), "")
         tried += not why_not
         if tried > MOST and not why_not:
             continue
         found.append(_offer(snapshot, state, board, job, there, why_not))
-    return sorted(found, key=lambda one: (one.forecast is None, _start(one), one.per_hour, one.pool))
+    return sorted(found, key=lambda one: (one.forecast is None, _start(one), one.per_hour or 0.0, one.pool))
 
 
-def run_estimate(state: State, job: Job) -> RunEstimate:
+def run_estimate(state: State, job: Job, now: float) -> RunEstimate:
     """How long the job will run by the history of such jobs, and what an hour of it costs."""
     groups, most = groups_of(job.user, job.spec), job.spec.max_duration
     p50 = p90 = None
@@ -77,15 +81,15 @@ def run_estimate(state: State, job: Job) -> RunEstimate:
         pools = {job.attempt.pool}
     else:
         fits = {pool for (pool, total), count in state.kinds.items() if count and total.holds(job.ask)}
-        pools = fits if job.spec.pool is None else fits & {job.spec.pool}
-    prices = [hourly(state, job, pool) for pool in pools]
-    return {"p50": p50, "p90": p90, "most": most, "per_hour": min(prices, default=0.0) or None}
+        pools = fits if job.pool is None else fits & {job.pool}
+    prices = [price for pool in pools if (price := hourly(state, job, pool, now)) is not None]
+    return {"p50": p50, "p90": p90, "most": most, "per_hour": min(prices, default=None)}
 
 
 def _offer(snapshot: Snapshot, state: State, board: Board, job: Job, there: Job, why_not: str) -> Offer:
-    pool = there.spec.pool
+    pool = there.pool
     assert pool is not None
-    burst = job.spec.pool is None and pool in board.pools.bursts
+    burst = job.pool is None and pool in board.pools.bursts
     opens = board.pools.opens_at(job, pool) if burst and board.pools.opens_at(job, pool) > snapshot.now else None
     forecast, waits = None, _waits(state, pool)
     if not why_not:
@@ -93,7 +97,7 @@ def _offer(snapshot: Snapshot, state: State, board: Board, job: Job, there: Job,
         forecast = forecast_snapshot(replace(snapshot, jobs=[*others, there]), [job.id], SAMPLES, rounds=ROUNDS)[job.id]
         estimates = [at for wait in waits if (at := wait.data.get("starts_at")) is not None]
         forecast = _not_before(forecast, max([opens or 0.0, *estimates]))
-    cost = hourly(state, job, pool)
+    cost = hourly(state, job, pool, snapshot.now)
     return Offer(pool, state.pools[pool].engine, cost, opens, forecast, len(waits), why_not)
 
 

@@ -50,10 +50,10 @@ class Policy(Protocol):
 def priority_now(job: Job, queue: QueueRules, now: float) -> tuple[float, float]:
     """The job's priority including its queue's escalation, and when escalation will change it; inf for never."""
     rule = queue.escalation
-    if rule is None or rule.to <= job.spec.priority:
-        return float(job.spec.priority), inf
+    if rule is None or rule.to <= job.priority:
+        return float(job.priority), inf
     at = job.submitted_at + rule.after
-    return (float(rule.to), inf) if now >= at else (float(job.spec.priority), at)
+    return (float(rule.to), inf) if now >= at else (float(job.priority), at)
 
 
 def attained(job: Job, now: float) -> float:
@@ -89,7 +89,7 @@ def remaining(job: Job, rules: Rules) -> float:
 
     Only saved work counts as done. A job that never reported a checkpoint has nothing done.
     """
-    done = job.ran if job.checkpoint is not None else 0.0
+    done = job.ran if job.has_saved else 0.0
     again = rules.preemption.restart_cost if job.ran else 0.0
     return max(expected(job, rules) - done, 1.0) + again
 

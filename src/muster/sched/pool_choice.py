@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from muster.core.job import Job
 from muster.core.state import State
 from muster.sched.board import Board
 
@@ -22,13 +23,13 @@ class PoolChoice:
     _waiting: Counter[str] | None = None  # pool → gangs in its engine's queue, including those of this round
     _last: dict[str, float] = field(default_factory=dict)  # pool → latest start that its engine expects
 
-    def sort(self, pools: tuple[str, ...]) -> tuple[str, ...]:
+    def sort(self, pools: tuple[str, ...], job: Job) -> tuple[str, ...]:
         """Reorders neighbouring pools of the same kind and price. All other pools keep their places."""
         if len(pools) < 2 or sum(self.state.pools[pool].delegated for pool in pools if pool in self.state.pools) < 2:
             return pools
         waiting = self._look()
         found: list[str] = []
-        for (delegated, *_), some in groupby(pools, self._kind):
+        for (delegated, *_), some in groupby(pools, lambda pool: self._kind(pool, job)):
             same = list(some)
             if delegated:
                 same.sort(key=lambda pool: (self._last.get(pool, 0.0), waiting[pool]))  # stable: then by name
@@ -40,10 +41,11 @@ class PoolChoice:
         if self._waiting is not None:
             self._waiting[pool] += 1
 
-    def _kind(self, pool: str) -> tuple[bool, float, bool, bool]:
+    def _kind(self, pool: str, job: Job) -> tuple[bool, int, bool, bool]:
         known, rule = self.state.pools.get(pool), self.state.rules.pool(pool)
         spot = rule.spot if rule.spot is not None else known is not None and known.spot
-        return known is not None and known.delegated, rule.price, pool in self.board.pools.bursts, spot
+        price = self.board.pools.price(job, pool)
+        return known is not None and known.delegated, price, pool in self.board.pools.bursts, spot
 
     def _look(self) -> Counter[str]:
         if self._waiting is None:

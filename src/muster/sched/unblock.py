@@ -134,7 +134,7 @@ def _elsewhere(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
             continue
         if not _starts(explainer, queued, replace(gang, pools=(pool,), nodes=fewest)):
             continue
-        named = job.spec.pool is not None or pool in explainer.board.pools.bursts
+        named = job.pool is not None or pool in explainer.board.pools.bursts
         change: dict[str, Any] = {"pool": pool} if named else {}
         taken_away = state.pools[pool].spot if rule.spot is None else rule.spot
         if taken_away and not job.spec.use_spot:
@@ -165,7 +165,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     if not rules.preemption.enabled or not queued.stream.rules.preempts:
         return
     for priority in PRIORITIES:
-        if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority, rules)) is not None:
+        if job.priority < priority <= most and (room := _room(explainer, queued, priority, rules)) is not None:
             victims = [explainer.named(known.job) for known in room.victims]
             word = _PRIORITY_NAMES.get(priority, str(priority))
             message = f"`priority: {word}` would take the place of {', '.join(victims[:5])}"
@@ -175,7 +175,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> Freed | None:
     board, stream = explainer.board, queued.stream
-    job = replace(queued.job, spec=queued.job.spec.model_copy(update={"priority": priority}))
+    job = replace(queued.job, new_priority=priority)
     standing = stream.policy.standing(job, rules, stream.rules, explainer.now)
     value = stream.policy.value(standing.band, explainer.state.history) or 0.0
     asking = Queued(job, replace(stream, band=standing.band, value=value, entries=[]), queued.entry)
@@ -208,7 +208,7 @@ def _soon(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     if not rules.preemption.enabled or not queued.stream.rules.preempts or queued.stream.rules.slice is not None:
         return
     at_once = rules.model_copy(update={"preemption": rules.preemption.model_copy(update={"min_run": 0.0})})
-    room = _room(explainer, queued, queued.job.spec.priority, at_once)
+    room = _room(explainer, queued, queued.job.priority, at_once)
     if room is None or room.why == "reclaim":
         return
     at = max(safe_until(known, rules, rules.queue(known.job.queue)) for known in room.victims)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hmac
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from muster.control.bootstrap import digest
 from muster.core.entities import Role, Token, at_least, lower
 from muster.core.errors import NotAllowed, NotFound, Unauthenticated
 from muster.core.state import State
 
+_OF_FINANCE: Final = re.compile(r"/v1/cost(/.*)?|/v1/projects|/allocation(/compute)?|/model/allocation")
 _HINT = "Put a valid token in MUSTER_TOKEN, or use the one that `muster up` wrote into the home folder."
 
 
@@ -20,10 +23,12 @@ class Identity:
 
     @property
     def superuser(self) -> bool:
-        return self.token.superuser and self.token.role == "admin"
+        return self.token.superuser and self.token.role == "admin" and not self.token.finance
 
     def role(self, state: State, project: str) -> Role | None:
         """The role of this identity in the project; None: no access, the project is not even visible."""
+        if self.token.finance:
+            return None
         if self.token.superuser:
             return self.token.role
         known = state.projects.get(project)
@@ -32,9 +37,15 @@ class Identity:
 
     def projects(self, state: State) -> list[str] | None:
         """The projects that this identity may see; None: all."""
+        if self.token.finance:
+            return []
         if self.token.superuser:
             return None
         return [name for name, project in list(state.projects.items()) if self.user in project.members]
+
+    def cost_projects(self, state: State) -> list[str] | None:
+        """The projects whose costs this identity may see; None: all."""
+        return None if self.token.finance else self.projects(state)
 
     def need(self, state: State, project: str, role: Role) -> None:
         held = self.role(state, project)
@@ -57,7 +68,7 @@ class Identity:
         return f"An admin of the project gives it with `muster project member {project} {self.user} {role}`."
 
     def need_whole_view(self) -> None:
-        if not self.token.superuser:
+        if not self.token.superuser or self.token.finance:
             raise NotAllowed(
                 "This needs a token that may read everything.",
                 "An administrator makes one with `muster token create NAME --superuser --role viewer`.",
@@ -68,12 +79,20 @@ class Identity:
             raise NotAllowed("This needs an administrator's token.", "Ask whoever runs this server.")
 
 
+def check_finance(caller: Identity, method: str, path: str) -> None:
+    """Raises NotAllowed for a token of finance that is used for anything but reading costs and names of projects."""
+    if caller.token.finance and not (method in ("GET", "HEAD") and _OF_FINANCE.fullmatch(path)):
+        raise NotAllowed(
+            "This token may read the costs of projects, and nothing else.", "Use another token; see `muster token ls`."
+        )
+
+
 def still_member(state: State, user: str, project: str, now: float) -> bool:
     """Whether the user may still act in the project: as a member, or as an administrator by a valid token."""
     known = state.projects.get(project)
     if known is not None and at_least(known.members.get(user), "member"):
         return True
-    mine = (token for token in list(state.tokens.values()) if token.user == user and token.superuser)
+    mine = (one for one in list(state.tokens.values()) if one.user == user and one.superuser and not one.finance)
     live = (token for token in mine if token.revoked_at is None and (token.expires_at or now + 1) > now)
     return any(at_least(token.role, "member") for token in live)
 

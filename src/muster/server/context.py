@@ -11,6 +11,7 @@ from muster.api.jobs import JobView
 from muster.api.words import UNFINISHED
 from muster.core.array import split_index, task_id
 from muster.core.entities import Role
+from muster.core.entities.study import trials_of
 from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.core.job import Job
 from muster.core.reasons import Reason
@@ -101,7 +102,7 @@ Ref = Annotated[
         min_length=1,
         max_length=100,
         description="A job's id, its number, or a name: its one job that has not ended, else its newest. `sweep[3]` is "
-        "a task of an array",
+        "a task of an array, or a trial of a study",
     ),
 ]
 
@@ -118,7 +119,7 @@ def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") 
         job = leader.store.job_by_number(number)
     elif (split := split_index(ref)) is not None:
         array = find_job(leader, caller, split[0], role)
-        task = task_id(array, split[1]) if array.is_array else None
+        task = task_id(array, split[1]) if array.is_array else _trial_job(state, array, split[1])
         job = leader.store.job(task) if task is not None else None
     elif "\0" not in ref:
         job = leader.store.job(ref)
@@ -131,6 +132,11 @@ def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") 
         raise NotFound(f"There is no job {ref!r} that you can see.", "See `muster ls --all`.")
     caller.need(state, job.project, role)
     return job
+
+
+def _trial_job(state: State, study: Job, number: int) -> str | None:
+    trial = trials_of(state, study.id).get(number)
+    return trial.job if trial is not None and trial.job else None
 
 
 def unfinished_job(leader: Leader, caller: Identity, name: str) -> Job | None:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from muster.core.errors import Conflict
 from muster.core.job import Job
@@ -24,11 +24,13 @@ UNHEARD: Final = 10.0  # seconds in which the worker must report, which it does 
 CLAIM: Final = 60.0  # seconds in which it must begin
 SILENT: Final = 45.0  # seconds without a request of one side, which asks every few seconds
 GONE: Final = 5.0  # seconds after a connection was cut while a request waited
+LEFT_OVER: Final = 1.0  # seconds in which requests are still read that a client sent before it was killed
 KEPT: Final = 60.0  # seconds for which the end of a session can be asked for
 EVERY: Final = 0.5  # seconds between two looks at all sessions
 LOST: Final = "There is no such exec session. It has ended, or the server was restarted since it began."
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Pipe:
@@ -100,12 +102,16 @@ class Side:
 
     seen: float
     cut: float | None = None
+    waiting: int = 0  # requests that it waits for an answer to, on connections that are not known to be cut
 
     def ask(self) -> None:
-        self.seen, self.cut = time.monotonic(), None
+        self.seen = time.monotonic()
+        if self.cut is not None and self.seen - self.cut > LEFT_OVER:
+            self.cut = None
 
     def lost(self, now: float) -> bool:
-        return now - self.seen > SILENT or (self.cut is not None and now - self.cut > GONE)
+        gone = self.cut is not None and now - self.cut > GONE and not self.waiting
+        return gone or now - self.seen > SILENT
 
 
 @dataclass(slots=True)
@@ -186,27 +192,24 @@ class Execs:
         one.host.ask()
         return one
 
-    async def write(self, one: Exec, pipe: Pipe, at: int, data: bytes, wait: float) -> int:
-        before = pipe.end
-        end = await pipe.write(at, data, wait)
-        if end > before:
-            one.active = time.monotonic()
-            await asyncio.sleep((end - before) / self._limits.exec_bytes_per_second)
-        return end
+    async def write(
+        self, one: Exec, side: Side, pipe: Pipe, at: int, data: bytes, wait: float, cut: Awaitable[None]
+    ) -> int:
+        """How far the stream is there. `cut` ends when the connection of the request does."""
+
+        async def take() -> int:
+            before = pipe.end
+            end = await pipe.write(at, data, wait)
+            if end > before:
+                one.active = time.monotonic()
+                await asyncio.sleep((end - before) / self._limits.exec_bytes_per_second)
+            return end
+
+        return await _unless_cut(side, take(), cut, at)
 
     async def read(self, side: Side, pipe: Pipe, at: int, wait: float, cut: Awaitable[None]) -> bytes:
         """What follows the offset. `cut` ends when the connection of the request does."""
-        reading, watching = asyncio.ensure_future(pipe.read(at, wait)), asyncio.ensure_future(cut)
-        try:
-            await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                side.cut = time.monotonic()
-                return b""
-            side.ask()
-            return reading.result()
-        finally:
-            for task in (reading, watching):
-                task.cancel()
+        return await _unless_cut(side, pipe.read(at, wait), cut, b"")
 
     def end(self, one: Exec, ended: Ended) -> None:
         if one.ended is not None:
@@ -263,3 +266,20 @@ class Execs:
         if now - one.active > self._limits.exec_idle:
             return f"Nothing was sent for {self._limits.exec_idle:g} s (`exec_idle` in `[limits]` of config.toml)."
         return ""
+
+
+async def _unless_cut(side: Side, work: Awaitable[T], cut: Awaitable[None], otherwise: T) -> T:
+    """The result of the work; if the connection is cut before, that is noted."""
+    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(cut)
+    side.waiting += 1
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            side.cut = time.monotonic()
+            return otherwise
+        side.ask()
+        return working.result()
+    finally:
+        side.waiting -= 1
+        for task in (working, watching):
+            task.cancel()

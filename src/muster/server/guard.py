@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from muster.api.errors import ErrorView
 from muster.core.errors import Invalid, MusterError, TooMany, Unauthenticated
 from muster.server.answers import answer, error_answer
-from muster.server.auth import authenticate
+from muster.server.auth import authenticate, check_finance
 from muster.server.mlflow.caller import bearer
 from muster.server.open_metrics import is_open
 from muster.server.service import Service
@@ -82,7 +82,7 @@ class Guard:
             return answer(421, _error("wrong_host", message, hint))
         if has_body(headers) or not (path in _DESCRIPTION or is_open(self._service.settings, scope)):
             try:
-                scope.setdefault("state", {})["user"] = self._user(path, headers)
+                scope.setdefault("state", {})["user"] = self._user(scope["method"], path, headers)
             except MusterError as error:
                 return _refused(path, error)
             connection = scope.get("extensions", {}).get(CONNECTION)
@@ -91,7 +91,7 @@ class Guard:
         words = too_large(scope, headers)
         return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
 
-    def _user(self, path: str, headers: dict[bytes, bytes]) -> str:
+    def _user(self, method: str, path: str, headers: dict[bytes, bytes]) -> str:
         """The user of the token; "" for an attempt's token. Each route checks again what it needs itself."""
         leader, given = self._service.leader, headers.get(b"authorization", b"")[: _TOKEN_LENGTH + 1].decode("latin-1")
         if leader is None or not self._service.leads:
@@ -103,7 +103,9 @@ class Guard:
                 raise Unauthenticated("The attempt's token is not valid.")
             return ""
         header = bearer(given) if _MLFLOW.fullmatch(path) else given
-        return authenticate(header, leader.store.state(), leader.clock.now()).user
+        caller = authenticate(header, leader.store.state(), leader.clock.now())
+        check_finance(caller, method, path)
+        return caller.user
 
 
 def _refused(path: str, error: MusterError) -> Response:

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,11 +15,17 @@ from typing import TypeVar
 
 from muster.control import receivers
 from muster.control.admission import Site
+from muster.control.admission.inspected import Inspected
+from muster.control.admission_hooks import read_admission_hooks, read_plugin_terms
 from muster.control.alerts import Alerts
 from muster.control.bootstrap import first_events, new_token, token_event
+from muster.control.budget_watch import BudgetWatch
 from muster.control.clock import SteadyClock
+from muster.control.costs import CostLedger
 from muster.control.counters import Counters
+from muster.control.daily_costs import DailyCosts
 from muster.control.damage_watch import DamageWatch
+from muster.control.external_admission import ExternalAdmission
 from muster.control.follow import Follower
 from muster.control.forecaster import Forecaster
 from muster.control.goodput import GoodputLedger
@@ -26,23 +33,34 @@ from muster.control.hangs import Hangs
 from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.ingest_run import reported_step
+from muster.control.inspection import AdvisoryFile, Inspector
 from muster.control.loop import Controller
 from muster.control.meetings import Meetings
 from muster.control.metric_tap import MetricTap
+from muster.control.money_figures import UsualCosts
 from muster.control.node_samples import NodeSamples
 from muster.control.outbox import Outbox
+from muster.control.promotion import version_needs
 from muster.control.quota import UNLIMITED, Quota
+from muster.control.registries import read_registries
 from muster.control.report import KeptValues
 from muster.control.rollup_writer import RollupWriter
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
+from muster.control.signing import Signer, first_key
+from muster.control.spot_history import SpotHistory
 from muster.control.stack_orders import StackOrders
+from muster.control.statement_writer import StatementWriter
 from muster.control.stragglers import Stragglers
+from muster.control.studies.disk import CheckpointSpace
+from muster.control.studies.live import live_site
+from muster.control.studies.studies import Studies
 from muster.control.submit import peek
 from muster.core.entities import reserved
 from muster.core.errors import ConfigError, MusterError
 from muster.core.event import SYSTEM, Event
 from muster.core.server_events import ExecEnded, ServerLeads
+from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
@@ -89,6 +107,10 @@ class Leader:
         # A job may always ask for the default limit.
         self.log_limit_max = max(self.log_limit, int(parse_size(settings.log_limit_max)))
         self.quota = Limits.of(settings.limits).quota()
+        self.inspector = Inspector(read_registries(settings.registries), AdvisoryFile(settings.advisory_path))
+        self.external = ExternalAdmission(
+            read_admission_hooks(settings.admission_hook), read_plugin_terms(settings.admission_plugins), self._inspect
+        )
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.counters, self.samples, self.sampler = Counters(), NodeSamples(), Sampler()
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
@@ -104,6 +126,7 @@ class Leader:
         self.track = open_tracking(
             store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of, remove_folder
         )
+        self.inspector.snapshots = self.track.snapshots if self.track is not None else None
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.tap = MetricTap()
@@ -115,6 +138,8 @@ class Leader:
             receivers.Receivers(receivers.read_receivers(settings.receivers)),
             may_act,
             self._server_figures,
+            self.samples.machines,
+            UsualCosts(store, self.track).at,
         )
         self.stack_orders, self.meetings = StackOrders(self.commit, self.clock.now), Meetings()
         self.ingest = Ingest(
@@ -143,13 +168,23 @@ class Leader:
             "forecasts", self.forecaster.fold, store, self.commit, may_act, kind="job.submitted", durable=False
         )
         self.followers = [RollupWriter(store, self.commit, self.clock, may_act).follower, forecasts]
+        self.spot_history = SpotHistory(self.track)
         if self.track is not None:
             self.record = Follower("record", self.track.fold.fold, store, self.commit, may_act)
             self.ledger = GoodputLedger(store, self.track, self.clock.now)
             self.goodput = Follower("goodput", self.ledger.fold, store, self.commit, may_act, kind="attempt.ended")
-            self.followers += [self.record, self.goodput]
+            self.costs = CostLedger(store, self.track, self.ledger)
+            self.cost_follower = Follower("costs", self.costs.fold, store, self.commit, may_act)
+            self.followers += [self.record, self.goodput, self.cost_follower]
+            self.daily_costs = DailyCosts(self.track, self.commit, self.clock, may_act, self.cost_follower.reach)
             self.report_values = KeptValues()
+            self.track.models.promotions.asks = version_needs(self.track, store.state)
+            self.statements = StatementWriter(self.track, Signer(store, keyring), may_act)
+        self.studies = self._make_studies(may_act)
+        checkpoints = settings.home / "local" / "checkpoints"
+        self.checkpoint_space = CheckpointSpace(self.commit, self.clock, may_act, checkpoints, remove_folder)
         self.outbox = self._make_outbox(may_act)
+        self.budgets = BudgetWatch(self.commit, self.clock, may_act)
         self.damage = DamageWatch(self.tap, store, self.commit, self.clock)
 
     def start(self, lease: Lease) -> None:
@@ -160,6 +195,7 @@ class Leader:
         leads, ends = ServerLeads(lease.holder, lease.epoch), left_open(self.store, self.clock.now())
         self.propose(lambda state: Entry([*ends, Event(leads, self.clock.now())]))
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
+        self.propose(first_key(self.keyring, SYSTEM, self.clock.now()))
         self._first_rules()
         self._first_token()
         self._warn_of_names()
@@ -178,12 +214,24 @@ class Leader:
         self.sign_ins.start()
         self.damage.start()
         self.alerts.start()
+        self.budgets.start()
+        if self.studies is not None:
+            self.studies.start()
+            self.checkpoint_space.start()
         if self.track is not None:
             self.track.start()
+            self.daily_costs.start()
+            self.statements.start()
 
     def close(self) -> None:
         if self.track is not None:
+            self.statements.close()
+            self.daily_costs.close()
             self.track.close()
+        if self.studies is not None:
+            self.studies.close()
+            self.checkpoint_space.close()
+        self.budgets.close()
         self.alerts.close()
         self.damage.close()
         self.sign_ins.close()
@@ -216,13 +264,31 @@ class Leader:
 
         `trusted`: all jobs are an administrator's own, which need not be isolated.
         """
+        own: Site = {
+            "quota": self.quota_of(caller),
+            "may_read": self._readable(caller),
+            "asking": self.external.asking(),
+        }
+        return {**self._site_of(trusted), **own}
+
+    def _site_of(self, trusted: bool) -> Site:
+        """`trusted`: for jobs of administrators."""
         return {
             "growth": self.engine.most(),
             "objections": self.engine.objections,
             "log_limit_max": self.log_limit_max,
-            "quota": self.quota_of(caller),
+            "quota": UNLIMITED if trusted else self.quota,
             "isolation_error": "" if trusted else self.isolation_error(),
+            "purged": lambda run: self.track is not None and run in self.track.purged,
         }
+
+    def _inspect(self, spec: JobSpec, user: str, tree: str) -> Inspected:
+        return self.inspector.inspect(spec, user, tree, self.store.state())
+
+    def _readable(self, caller: Identity) -> Callable[[str], bool]:
+        """Whether the caller may see a project's runs."""
+        projects = caller.projects(self.store.state())
+        return lambda project: projects is None or project in projects
 
     def quota_of(self, caller: Identity) -> Quota:
         """The limits for the caller; administrators have none."""
@@ -233,6 +299,8 @@ class Leader:
         for follower in self.followers:
             follower.on_commit(events)
         self.alerts.on_commit(events)
+        if self.studies is not None:
+            self.studies.on_commit(events, self.store.state())
         self._on_events(events)
         self.counters.committed(events, self.store.state())
 
@@ -243,6 +311,14 @@ class Leader:
         event = Event(ended, self.clock.now(), one.user, one.project, one.job, one.attempt)
         with suppress(MusterError):  # this server is stopping
             self.commit.submit(lambda state: Entry([event]))
+
+    def _make_studies(self, may_act: Callable[[], bool]) -> Studies | None:
+        """None without a record: a study reads what its trials report."""
+        if self.track is None:
+            return None
+        wake = threading.Event()
+        site = live_site(self.store, self.track, self.clock.now, self.tap, wake, self._site_of, self.local)
+        return Studies(self.commit, self.clock, site, may_act, wake)
 
     def _make_outbox(self, may_act: Callable[[], bool]) -> Outbox | None:
         """None if the store has no database for messages."""

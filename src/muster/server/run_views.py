@@ -11,6 +11,7 @@ from muster.api.metrics import SummaryView
 from muster.api.runs import ChangeView, CheckpointView, InputView, RunAttempt, RunDetail
 from muster.server.leader import Leader
 from muster.server.log_reader import output_view
+from muster.server.vulnerable import vulnerable_of
 from muster.store import record_tables as tables
 from muster.store.codec import loads
 from muster.track.rows import Run
@@ -26,6 +27,7 @@ def run_view(leader: Leader, track: Tracking, run: Run) -> RunDetail:
         "summaries": {name: cast(SummaryView, asdict(summary)) for name, summary in summaries.items()},
         "inputs": _inputs(track, run.id),
         "output": output_view(leader, job) if job is not None else None,
+        "vulnerable": vulnerable_of(leader, run.doc),
     }
 
 

@@ -9,14 +9,16 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from muster.control.admission_hooks import read_admission_hooks, read_plugin_terms
 from muster.control.hooks import read_hooks
 from muster.control.receivers import read_receivers
+from muster.control.registries import read_registries
 from muster.core.config import Mistakes, Table
 from muster.core.errors import ConfigError
 from muster.engines.isolation import read_local
@@ -27,7 +29,7 @@ STORE: Final = "MUSTER_STORE"
 POOL: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 _TEXTS: Final = (
     "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
-    "log_level", "pool", "exec", "spot_notices", "metrics",
+    "log_level", "pool", "exec", "spot_notices", "metrics", "advisories",
 )  # fmt: skip
 _SPOT_SOURCE: Final = re.compile(r"file:/.+|(aws|gcp|azure)(=http://[^\s/]+)?")
 _OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
@@ -61,6 +63,11 @@ class Settings:
     allowed_hosts: str = ""  # further allowed host names, comma-separated; see `muster.server.hosts`
     hooks: Mapping[str, Any] = field(default_factory=dict)  # events that are sent elsewhere: see `muster.control.hooks`
     receivers: Mapping[str, Any] = field(default_factory=dict)  # of alerts: see `muster.control.receivers`
+    # A company's own admission checks: see `muster.control.admission_hooks`.
+    admission_hook: Sequence[Any] = field(default_factory=tuple)
+    admission_plugins: Mapping[str, Any] = field(default_factory=dict)
+    registries: Mapping[str, Any] = field(default_factory=dict)  # of images: see `muster.control.registries`
+    advisories: str = ""  # known vulnerable packages: a file or a folder; see docs/environments.md
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
     trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
     artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
@@ -100,10 +107,13 @@ class Settings:
             engines=table.table("engines", "tables such as [engines.slurm]").given,
             hooks=table.table("hooks", "tables such as [hooks.chat]").given,
             receivers=table.table("receivers", "tables such as [receivers.ops]").given,
+            admission_hook=values.get("admission_hook", ()),
+            admission_plugins=table.table("admission_plugins", "tables such as [admission_plugins.NAME]").given,
+            registries=table.table("registries", 'tables such as [registries."registry.example"]').given,
             limits=table.table("limits").given,
             **texts,
         )
-        table.know("cpus", *_OPTIONAL)
+        table.know("cpus", "admission_hook", *_OPTIONAL)
         table.duration("late_reports", 0.0)
         for name in ("log_limit", "log_limit_max"):
             table.size(name, 4096, least=4096)
@@ -122,6 +132,12 @@ class Settings:
             read_hooks(self.hooks)
         with mistakes.taken():
             read_receivers(self.receivers)
+        with mistakes.taken():
+            read_admission_hooks(self.admission_hook)
+        with mistakes.taken():
+            read_plugin_terms(self.admission_plugins)
+        with mistakes.taken():
+            read_registries(self.registries)
         if not POOL.match(self.pool):
             mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
         if self.exec not in ("on", "off"):
@@ -169,6 +185,11 @@ class Settings:
     def policy_file(self) -> Path | None:
         """A relative path starts from the home folder."""
         return self.home / self.policy if self.policy else None
+
+    @property
+    def advisory_path(self) -> Path | None:
+        """A relative path starts from the home folder."""
+        return self.home / self.advisories if self.advisories else None
 
     @property
     def url_of_store(self) -> str:

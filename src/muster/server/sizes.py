@@ -20,6 +20,7 @@ _LARGE_PATHS: Final = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/bundle")
 _CONTENT: Final = re.compile(
     r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+"
 )
+_SNAPSHOT: Final = re.compile(r"/v1/projects/[^/]+/optuna/[^/]+/snapshot")
 _MLFLOW: Final = "/mlflow/"
 _STRUCTURE: Final = (b",", b"[", b"{")
 
@@ -89,7 +90,8 @@ class Values:
 def _limit(method: str, path: str) -> int:
     if method == "PUT" and _CONTENT.fullmatch(path):
         return CONTENT
-    return LARGE if path in _LARGE_PATHS or path.startswith(_MLFLOW) else SMALL
+    large = path in _LARGE_PATHS or path.startswith(_MLFLOW) or (method == "PUT" and _SNAPSHOT.fullmatch(path))
+    return LARGE if large else SMALL
 
 
 def _words(limit: int) -> str:

@@ -17,6 +17,7 @@ from muster.api.jobs import (
     JobView,
     ProgressView,
     ResourcesView,
+    StartView,
     WorkerView,
 )
 from muster.api.numbers import json_number
@@ -59,9 +60,10 @@ def job_view(
         "min_nodes": fewest_nodes(spec),
         "nproc": ranks_per_node(spec),
         "resources": resources_view(job.ask),
-        "priority": spec.priority,
+        "priority": job.priority,
         "restarts": job.charges,
         "checkpoint": cast(CheckpointMarkView, asdict(job.checkpoint)) if job.checkpoint else None,
+        "start_from": start_view(job),
         "progress": _progress(run, running=job.phase == "running"),
         "parent": spec.parent,
         "index": job.index,
@@ -72,6 +74,12 @@ def job_view(
         "run": spec.run,
         "workdir": spec.workdir,
     }
+
+
+def start_view(job: Job) -> StartView | None:
+    if job.start is None:
+        return None
+    return {"run": job.start.run, "step": job.start.step, "taken": job.start.taken}
 
 
 def array_view(job: Job, phases: Mapping[str, int]) -> ArrayView:
@@ -179,6 +187,7 @@ def token_view(token: Token) -> TokenView:
         "user": token.user,
         "role": token.role,
         "superuser": token.superuser,
+        "finance": token.finance,
         "created_at": token.created_at,
         "expires_at": token.expires_at,
         "revoked_at": token.revoked_at,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from muster.core.money import format_amount
 from muster.core.units import format_duration
 from muster.sim.model import Cluster, Costs, Setup, TraceJob
 from muster.sim.presets import Preset
@@ -26,6 +27,11 @@ def describe(
     clusters = {cluster_words(setup.cluster): None for setup in setups}
     facts += [("cluster", words) for words in clusters]
     facts += [(f"policy {name}", preset.about) for name, preset in policies.items()]
+    if (prices := setups[0].prices) is not None:
+        facts.append(("prices", f"in {prices.currency}, of {', '.join(prices.pools) or 'no pool'}, as they are today"))
+    if budgets := setups[0].budgets:
+        told = ", ".join(f"{one.name} ({format_amount(one.amount, one.currency)}, {one.mode})" for one in budgets)
+        facts.append(("budgets", told))
     return [*facts, *_costs(setups[0].costs)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from muster.core.entities.pool import PoolSet
+from muster.core.entities.price_book import PricesSet
 from muster.core.entities.project import ProjectSet
 from muster.core.entities.queue import QueueSet
 from muster.core.entities.rules_in_force import RulesSet
@@ -14,10 +15,9 @@ from muster.core.resources import Resources
 from muster.core.spec import Checkpoint, JobSpec, WorkerResources
 from muster.core.units import mended_name
 from muster.engines.base import NodeInfo
-from muster.sim.model import Cluster, PoolShape, Setup, TraceJob
+from muster.sim.model import DEFAULT, Cluster, PoolShape, Setup, TraceJob
 
 ENGINE: Final = "sim"
-DEFAULT: Final = "default"  # the project and the queue of jobs that name none
 _SHORTEST: Final = 0.001  # seconds: a job can't declare a run time of 0
 
 
@@ -30,7 +30,9 @@ def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
     owners = {DEFAULT: DEFAULT}  # queue → project of the first job in it
     for job in trace:
         owners.setdefault(job.queue or DEFAULT, job.project or DEFAULT)
-    projects = dict.fromkeys([DEFAULT, *(job.project or DEFAULT for job in trace)])
+    for study in setup.studies:
+        owners.setdefault(study.queue, study.project)
+    projects = dict.fromkeys([DEFAULT, *(job.project or DEFAULT for job in trace), *(s.project for s in setup.studies)])
     for name in setup.rules.queues:
         owners.setdefault(name, DEFAULT)
     events = [Event(ProjectSet(name), now) for name in projects]
@@ -39,6 +41,9 @@ def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
         made = PoolSet(pool.name, ENGINE, accelerator=_kind(pool), spot=pool.spot)
         events.append(Event(made, now))
     events.append(Event(RulesSet(setup.rules), now))
+    if setup.prices is not None:
+        events.append(Event(PricesSet(setup.prices), now))
+    events += [Event(budget, now) for budget in setup.budgets]
     return events
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from muster.api.words import Kind
 from muster.control.quota import UNLIMITED, Quota
+from muster.core.budget_events import BudgetSet
+from muster.core.prices import PriceBook
 from muster.core.rules import Rules
 from muster.monitor.alerts.rule import RuleSet
+from muster.sim.task import Task
+from muster.tune.spec import StudySpec
+
+DEFAULT: Final = "default"  # the project and the queue of jobs that name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,26 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
+class SimStudy:
+    """A study of a simulation, and what its trials train."""
+
+    spec: StudySpec
+    task: Task
+    submit: float = 0.0  # seconds from the start of the trace
+    user: str = "tuner"
+    seed: int = 0  # unless its file has one
+    memory: float = inf  # bytes of the devices that its trials run on
+
+    @property
+    def project(self) -> str:
+        return str((self.spec.job or {}).get("project", DEFAULT))
+
+    @property
+    def queue(self) -> str:
+        return str((self.spec.job or {}).get("queue", DEFAULT))
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """One configuration to simulate: a named policy on a cluster."""
 
@@ -85,6 +113,9 @@ class Setup:
     exact: bool = False  # jobs declare their true run time: an oracle, for comparison only
     quota: Quota = UNLIMITED  # of each user and each project
     alerts: RuleSet | None = None  # rules that raise alerts
+    prices: PriceBook | None = None  # beside the prices of the rules; of one time, because a trace has no dates
+    budgets: tuple[BudgetSet, ...] = ()  # in force from the beginning
+    studies: tuple[SimStudy, ...] = ()  # beside the jobs of the trace
 
 
 @dataclass(slots=True)
@@ -125,6 +156,38 @@ class Sample:
 
 
 @dataclass(slots=True)
+class Money:
+    """What the work of one setup cost, in millionths of the currency."""
+
+    currency: str
+    charged: int = 0  # to projects
+    platform: int = 0  # lost to failures, preemption and failed starts
+    idle: int = 0  # reserved and owned capacity that nobody used, from the first submission to the last end
+    unpriced: float = 0.0  # accelerator-hours without a price, or worker-hours of work without accelerators
+
+    @property
+    def total(self) -> int:
+        return self.charged + self.platform + self.idle
+
+
+@dataclass(slots=True)
+class StudyResult:
+    """The result of one study. Times are as in the trace."""
+
+    study: SimStudy
+    id: str = ""
+    refused: str = ""  # why it was rejected
+    ended: float | None = None
+    why: str = ""  # why it was stopped, if it was
+    outcomes: dict[str, int] = field(default_factory=dict)  # outcome, or phase of those without one → trials
+    cost: int = 0  # in millionths of the currency
+    seconds: float = 0.0  # that its trials ran
+    interruptions: int = 0  # of its trials, by jobs of others and by nodes that failed
+    # When a trial passed a level or ended: time, its number, the first objective, and whether it ran to its end.
+    values: list[tuple[float, int, float, bool]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Result:
     """The result of one setup."""
 
@@ -135,3 +198,5 @@ class Result:
     events: int = 0
     wall: float = 0.0  # seconds that the simulation took
     alerts: dict[str, int] = field(default_factory=dict)  # rule → how often it fired
+    money: Money | None = None  # None: nothing has a price
+    studies: list[StudyResult] = field(default_factory=list)

@@ -8,18 +8,10 @@ from html import escape
 from typing import Final
 
 from muster import __version__
+from muster.pages.axes import count_axis, share_axis, time_axis, waits_axis
+from muster.pages.charts import Curve, Layer, line_chart, stack_chart
+from muster.pages.document import document, notes_section, scroll_table
 from muster.sim.model import Result
-from muster.sim.plots import (
-    Curve,
-    Layer,
-    count_axis,
-    line_chart,
-    share_axis,
-    stack_chart,
-    time_axis,
-    waits_axis,
-)
-from muster.sim.report_style import STYLE
 from muster.sim.summary import Summary, percentile, window
 from muster.sim.table import Row, count, ratio_text, rows, span
 from muster.sim.timeline import Bucket, buckets, largest_queues
@@ -48,15 +40,8 @@ class ReportContent:
 def report(content: ReportContent) -> str:
     """The whole HTML file."""
     sections = (_head(content), _cards(content), _charts(content), _table(content), _settings(content), _notes(content))
-    body = "".join(sections)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(content.title)}</title><style>{STYLE}</style></head><body><main>{body}"
-        f"<footer>Simulated by the scheduler itself, on a clock of its own. Muster {__version__}.</footer>"
-        "</main></body></html>\n"
-    )
+    footer = f"Simulated by the scheduler itself, on a clock of its own. Muster {__version__}."
+    return document(content.title, "".join(sections), footer)
 
 
 def _head(content: ReportContent) -> str:
@@ -144,12 +129,8 @@ def _shares(content: ReportContent, lines: Sequence[Sequence[Bucket]], start: fl
 
 # --- tables and notes -------------------------------------------------------------------------------------------------
 def _table(content: ReportContent) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in content.names)
-    body = "".join(_row(row) for row in rows(content.summaries))
-    return (
-        '<section><h2>In numbers</h2><div class="scroll" tabindex="0" role="region" aria-label="All figures"><table>'
-        f'<thead><tr><th scope="col">figure</th>{heads}</tr></thead><tbody>{body}</tbody></table></div></section>'
-    )
+    made = scroll_table("All figures", ["figure", *content.names], map(_row, rows(content.summaries)))
+    return f"<section><h2>In numbers</h2>{made}</section>"
 
 
 def _row(row: Row) -> str:
@@ -173,5 +154,4 @@ def _notes(content: ReportContent) -> str:
         notes.append(f"Licence of the trace: {content.origin['license']}")
     if not notes:
         notes = [f"All {count(len(content.results[0].jobs))} rows were in order."]
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<section><h2>Notes</h2><ul>{items}</ul></section>"
+    return notes_section(notes)

@@ -1,12 +1,14 @@
 """Replays a trace through the real controller on a virtual clock, which jumps from one event to the next.
 
 At every instant, gang events come first, then lost and returned nodes, then submissions in the order of the trace. Then
-the controller ticks until it has nothing more to do. The same trace and setup give the same result.
+the controller ticks, and studies are looked at, until there is nothing more to do. The same trace and setup give the
+same result.
 """
 
 from __future__ import annotations
 
 import gc
+import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +17,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from muster.control.budget_watch import budget_stops, reserve_changes
 from muster.control.loop import Controller
 from muster.control.submit import Submission, submit
+from muster.core.cost_events import AttemptCharged
 from muster.core.event import Event
 from muster.core.job_events import JobSubmitted
 from muster.engines.sim import SimEngine
@@ -24,11 +28,15 @@ from muster.monitor.alerts.replay import Replayed, Tested, World
 from muster.sim.faults import Faults
 from muster.sim.inventory import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.model import JobResult, Result, Setup, TraceJob
+from muster.sim.money import MoneyTally, has_prices
 from muster.sim.quota_waits import QuotaWaits
 from muster.sim.samples import Samples, typical_of
+from muster.sim.studies import StudyWorld
+from muster.sim.trials import Trials
 from muster.sim.work import Clock, JobProgress, Work
-from muster.store.base import Entry, Proposal
-from muster.store.direct import DirectCommit, LiveStore
+from muster.store.base import Entry, Proposal, Store
+from muster.store.commit import Commit
+from muster.store.direct import DirectCommit, LiveStore, SerialCommit
 from muster.wire import WorkerExit
 
 # The clock starts on a Monday, 1970-01-05 00:00 UTC, so that weekdays in the rules have a meaning and no time is 0.
@@ -38,27 +46,35 @@ _GC: Final = (50_000, 20, 50)  # few cycles and many objects; see `server.leader
 _MOST_TICKS: Final = 1_000  # at one instant
 ALERTS_EVERY: Final = 60.0  # seconds between two looks for alerts, at least
 ALERT_LOOKS: Final = 16  # between two instants, at most
+BUDGETS_EVERY: Final = 300.0  # seconds between two looks at budgets
 
 
 def replay(trace: Sequence[TraceJob], setup: Setup, progress: Callable[[float], None] | None = None) -> Result:
     """Simulates the trace. `progress` is called about a hundred times with the fraction of jobs that are done."""
     began = time.perf_counter()
-    with _few_collections():
-        replay_ = _Replay(trace, setup, progress)
-        result = replay_.run()
+    with few_collections():
+        result = Simulation(trace, setup, progress).run()
     result.wall = time.perf_counter() - began
     return result
 
 
-class _Replay:
-    def __init__(self, trace: Sequence[TraceJob], setup: Setup, progress: Callable[[float], None] | None) -> None:
+class Simulation:
+    """One setup. With a `store` that keeps its log, the server can be killed in the middle, and `restart` goes on."""
+
+    def __init__(
+        self,
+        trace: Sequence[TraceJob],
+        setup: Setup,
+        progress: Callable[[float], None] | None = None,
+        store: Store | None = None,
+    ) -> None:
         self._setup, self._progress = setup, progress
         self._jobs = [JobResult(job) for job in trace]
         self._order = sorted(range(len(trace)), key=lambda index: (trace[index].submit, index))
         self._next = 0  # index in `_order` of the next submission
         first, last = (trace[self._order[end]].submit for end in (0, -1)) if trace else (inf, inf)
         self._submits_at = EPOCH + first
-        self._clock = Clock(EPOCH + min(first, 0.0))
+        self.clock = self._clock = Clock(EPOCH + min([first, 0.0, *(study.submit for study in setup.studies)]))
         nodes = nodes_of(setup.cluster)
         self._engine = SimEngine(nodes, self._clock.now, name=ENGINE, audit_every=AUDIT_EVERY, remember=False)
         self._quota_waits = QuotaWaits(setup.rules, setup.cluster.pools)
@@ -66,35 +82,73 @@ class _Replay:
         self._work = self._engine.player = Work(self._clock, setup.costs, self._engine, self._quota_waits, pools)
         spot = frozenset(pool.name for pool in setup.cluster.pools if pool.spot)
         self._faults = Faults(nodes, spot, setup.costs, self._clock.time)
-        self._store = LiveStore()
-        self._commit = DirectCommit(self._store, self._committed)
-        self._controller = Controller(self._commit, self._engine, self._clock, lambda job, attempt: "", lambda: True)
-        self._specs = Specs(setup)
+        self.store, self._commit = _store_of(store, self.committed)
+        self.studies: StudyWorld | None = None
+        if setup.studies:
+            self._engine.player = trials = Trials(self._clock, setup.costs, self._engine, self._work)
+            self.studies = StudyWorld(setup, self.store, self._clock, EPOCH, trials, whole=store is None)
+        self.start(self._commit)
+        self._specs, self._whole = Specs(setup), store is None
         self._admitted: set[int] = set()  # ids of specs admitted since nodes were last added or lost
         self._total = accelerators(nodes)
         self._samples = Samples(EPOCH, last - first if trace else 0.0, typical_of(trace, self._specs))
         self._rounds = 0
         self._reported = 0.0
         self._alerts: World | None = None
+        self._money: MoneyTally | None = None
+        self._budgets_at = EPOCH if setup.budgets else inf  # when budgets are looked at next
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
 
     def run(self) -> Result:
-        self._store.open()
+        self.open()
+        while self.step():
+            pass
+        return self.result()
+
+    def start(self, commit: Commit) -> None:
+        """Makes the server's part, which commits by `commit`. It knows nothing but what the store has."""
+        self._controller = Controller(commit, self._engine, self._clock, lambda job, attempt: "", lambda: True)
+        if self.studies is not None:
+            self.studies.start(commit)
+
+    def restart(self, commit: Commit) -> None:
+        """After the server was killed: another one takes over what runs."""
+        self.store.reload()
+        self.start(commit)
+        self._controller.adopt()
+
+    def at(self, seconds: float, do: Callable[[], None]) -> None:
+        """Something that happens at a time of the trace."""
+        heapq.heappush(self._later, (EPOCH + seconds, len(self._later), do))
+
+    def propose(self, *proposals: Proposal) -> list[list[Event] | Exception]:
+        """What people and launchers do: it is not lost when the server is killed, since they do it again."""
+        return self._commit.each(proposals)
+
+    def open(self) -> None:
+        self.store.open()
         now = self._clock.time
         if (rules := self._setup.alerts) is not None:
-            self._alerts = World(rules, Replayed({name: Tested() for name in rules.rules}, now), self._store.state())
+            self._alerts = World(rules, Replayed({name: Tested() for name in rules.rules}, now), self.store.state())
         self._commit.run([lambda state: Entry(opening([result.job for result in self._jobs], self._setup, now))])
+        if has_prices(self._setup):
+            self._money = MoneyTally(self.store.state(), self._setup.cluster, now)
         self._controller.adopt()
-        self._settle()
-        while (at := self._next_instant()) < inf:
-            self._look_for_alerts(at)
-            self._clock.time = max(at, self._clock.time)
-            self._deliver()
-            self._settle()
-            self._quota_waits.settle(self._clock.time)
-            if self._clock.time >= self._samples.due:
-                self._samples.take(self._clock.time, self._work, self._total, self._store.state())
-            self._report_progress()
-        return self._result()
+        self.settle()
+
+    def step(self) -> bool:
+        """Goes on to the next instant; False if there is none."""
+        if (at := self._next_instant()) == inf:
+            return False
+        self._look_for_alerts(at)
+        self._clock.time = max(at, self._clock.time)
+        self._deliver()
+        self.settle()
+        self._quota_waits.settle(self._clock.time)
+        if self._clock.time >= self._samples.due:
+            self._samples.take(self._clock.time, self._work, self._total, self.store.state())
+        self._report_progress()
+        return True
 
     def _look_for_alerts(self, until: float) -> None:
         """Looks some times before the next instant: nothing happens until then, but waits grow."""
@@ -106,28 +160,50 @@ class _Replay:
             self._alerts.look(first, inf)
             first += step
 
-    def _committed(self, events: Sequence[Event]) -> None:
+    def committed(self, events: Sequence[Event]) -> None:
+        """Called after each commit that wrote something."""
         self._controller.on_commit(events)
+        if self._money is not None:
+            for event in events:
+                if isinstance(event.data, AttemptCharged):
+                    self._money.add(event.data)
         if self._alerts is not None:
             for event in events:
                 self._alerts.note(event)
+        if self.studies is not None:
+            self.studies.on_commit(events, self.store.state())
 
     def _next_instant(self) -> float:
         """The time of the next event; inf when all jobs have ended, or the remaining ones can never start."""
         happens, wake, faults = self._submits_at, self._controller.next_wake(), self._faults
-        if happens == inf and not self._store.state().jobs:
+        if self._later:
+            happens = min(happens, self._later[0][0])
+        if happens == inf and not self.store.state().jobs and (self.studies is None or self.studies.is_over):
             return inf
         happens = min(happens, self._work.next_time(), inf if wake is None else wake, faults.next_repair)
+        if self.studies is not None:
+            happens = self.studies.next_time(happens)
+        if happens < inf:  # a look at budgets alone changes nothing for jobs that can never start
+            happens = min(happens, self._budgets_at)
         return happens if happens == inf else min(happens, faults.next_failure)
 
     def _deliver(self) -> None:
         now = self._clock.time
         if self._work.next_time() <= now and (saves := self._work.deliver()):
             self._commit.run([lambda state: Entry(saves)])
+        if self.studies is not None:
+            if self.studies.trials.next_time() <= now and (kept := self.studies.trials.deliver()):
+                self._commit.run([lambda state: Entry(kept)])
+            self.studies.begin(self._commit)
         if self._faults.next_failure <= now or self._faults.next_repair <= now:
             self._fail_nodes()
         if self._submits_at <= now:
             self._submit()
+        while self._later and self._later[0][0] <= now:
+            heapq.heappop(self._later)[2]()
+        if self._budgets_at <= now:
+            self._budgets_at = now + BUDGETS_EVERY
+            self._commit.run([lambda state: Entry([*reserve_changes(state, now), *budget_stops(state, now)])])
 
     def _fail_nodes(self) -> None:
         now = self._clock.time
@@ -136,16 +212,18 @@ class _Replay:
             self._engine.join(node)
             self._total += node.resources.accelerators
         for node in self._faults.failed(now):
-            for job_id in sorted(self._store.state().nodes[node.name].jobs):
+            for job_id in sorted(self.store.state().nodes[node.name].jobs):
                 self._break(job_id, node.name)
             self._engine.lose(node.name)
             self._total -= node.resources.accelerators
 
     def _break(self, job_id: str, node: str) -> None:
         """Ends the job's workers on a lost node."""
-        attempt = self._store.state().jobs[job_id].attempt
+        attempt = self.store.state().jobs[job_id].attempt
         assert attempt is not None
         self._work.fail(job_id)
+        if self.studies is not None:
+            self.studies.trials.fail(job_id)
         gone = WorkerExit("failed", "node_lost", f"{node} is gone", self._clock.time)
         for index, worker in enumerate(attempt.workers):
             if worker.seat.node == node:
@@ -164,7 +242,7 @@ class _Replay:
                 continue
             submission, known = Submission(spec, result.job.user or "nobody"), id(like) in self._admitted
             now, quota = self._clock.time, self._setup.quota
-            proposals.append(submit(self._store, submission, now, False, whole=True, admitted=known, quota=quota))
+            proposals.append(submit(self.store, submission, now, False, self._whole, admitted=known, quota=quota))
             results.append((result, id(like)))
         for (result, kind), answer in zip(results, self._commit.each(proposals), strict=True):
             if isinstance(answer, Exception):
@@ -185,37 +263,52 @@ class _Replay:
         self._submits_at = EPOCH + self._jobs[self._order[self._next]].job.submit if more else inf
         return result
 
-    def _settle(self) -> None:
-        """Ticks until there is nothing more to do at this instant."""
+    def settle(self) -> None:
+        """Ticks, and looks at studies, until there is nothing more to do at this instant."""
         wake = self._controller.next_wake()
-        if not self._controller.pending and (wake is None or wake > self._clock.time):
-            return
+        due = self._controller.pending or (wake is not None and wake <= self._clock.time)
         for _ in range(_MOST_TICKS):
-            self._controller.tick()
-            self._rounds += 1
-            if not self._controller.pending:
+            if due:
+                self._controller.tick()
+                self._rounds += 1
+            looked = not self._controller.pending and self.studies is not None and self.studies.look()
+            due = self._controller.pending
+            if not due and not looked:
                 return
         raise RuntimeError(f"the plans at {self._clock.time - EPOCH} s follow each other without an end")
 
     def _report_progress(self) -> None:
-        share = (self._next - len(self._work.plays)) / len(self._jobs)
+        share = (self._next - len(self._work.plays)) / max(len(self._jobs), 1)
         if share - self._reported >= 0.01 and self._progress is not None:
             self._reported = share
             self._progress(share)
 
-    def _result(self) -> Result:
+    def result(self) -> Result:
         for result in self._jobs:
             if result.started is not None:
                 result.started -= EPOCH
             if result.finished is not None:
                 result.finished -= EPOCH
         fired = {name: one.fired for name, one in self._alerts.found.rules.items()} if self._alerts is not None else {}
-        version = self._store.state().version
-        return Result(self._setup, self._jobs, self._samples.taken, self._rounds, version, alerts=fired)
+        version = self.store.state().version
+        money = self._money.total(self._clock.time) if self._money is not None else None
+        studies = self.studies.finish(self.store.state()) if self.studies is not None else []
+        return Result(
+            self._setup, self._jobs, self._samples.taken, self._rounds, version, alerts=fired, money=money,
+            studies=studies,
+        )  # fmt: skip
+
+
+def _store_of(store: Store | None, on_commit: Callable[[Sequence[Event]], None]) -> tuple[Store, SerialCommit]:
+    """Unless one is given, a store that keeps the live state alone."""
+    if store is not None:
+        return store, SerialCommit(store, on_commit)
+    live = LiveStore()
+    return live, DirectCommit(live, on_commit)
 
 
 @contextmanager
-def _few_collections() -> Iterator[None]:
+def few_collections() -> Iterator[None]:
     """Excludes existing objects from garbage collection and runs it less often.
 
     If objects are already frozen, they stay as they are: one full collection may take longer than the replay.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from muster.sim.model import JobResult, Result, Sample, TraceJob
+from muster.sim.model import JobResult, Money, Result, Sample, TraceJob
 
 # Size classes: name, minimum and maximum accelerators of a job; 0 is a CPU-only job.
 SIZES: Final[tuple[tuple[str, int, float], ...]] = (
@@ -55,6 +55,7 @@ class Summary:
     rounds: int
     events: int
     wall: float  # seconds
+    money: Money | None = None  # None: nothing has a price
 
 
 def summarise(result: Result) -> Summary:
@@ -82,6 +83,7 @@ def summarise(result: Result) -> Summary:
         rounds=result.rounds,
         events=result.events,
         wall=result.wall,
+        money=result.money,
     )
 
 

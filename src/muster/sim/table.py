@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from muster.core.money import MICRO
+from muster.sim.model import Money
 from muster.sim.summary import Summary
 
 Read = Callable[[Summary], float | None]
@@ -91,8 +93,33 @@ def _figures(summaries: Sequence[Summary]) -> Iterator[tuple[str, Read, Callable
     yield "preemptions", lambda s: s.preemptions, count, True, ""
     yield "node failures met", lambda s: s.failures, count, False, "attempts that a failing node ended"
     yield "GPU-hours lost", lambda s: s.lost, count, True, "work done twice, and restarts"
+    yield from _money(summaries)
     yield "rounds", lambda s: s.rounds, count, False, "times that the scheduler decided"
     yield "simulated in", lambda s: s.wall, span, False, "seconds of this machine"
+
+
+def _money(summaries: Sequence[Summary]) -> Iterator[tuple[str, Read, Callable[[float | None], str], bool, str]]:
+    currency = next((one.money.currency for one in summaries if one.money is not None), "")
+    if not currency:
+        return
+
+    def read(of: Callable[[Money], float]) -> Read:
+        return lambda one: of(one.money) / MICRO if one.money is not None else None
+
+    yield f"charged to projects, {currency}", read(lambda m: m.charged), _amount, True, "what they would have paid"
+    yield "paid by the platform", read(lambda m: m.platform), _amount, True, "lost to failures, preemption and starts"
+    yield "idle capacity", read(lambda m: m.idle), _amount, True, "reserved or owned, until the last job ended"
+    yield "cost of a finished job", _each, _amount, True, "all of these, over the jobs that finished"
+    unpriced = "accelerator-hours that are in none of these amounts"
+    yield "hours without a price", lambda s: s.money.unpriced if s.money else None, count, False, unpriced
+
+
+def _each(one: Summary) -> float | None:
+    return one.money.total / MICRO / one.jobs if one.money is not None and one.jobs else None
+
+
+def _amount(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
 
 
 def _size_words(size: str) -> str:

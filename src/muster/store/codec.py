@@ -20,7 +20,8 @@ _JOB_FIELDS: Final = (
     "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
     "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran", "expect",
     "waited", "claim", "code", "trusted", "needs", "awaits",
-    "index", "outcomes", "repair", "since_attempt", "resume_step",
+    "index", "outcomes", "repair", "since_attempt", "resume_step", "spent", "relaunch", "new_priority", "reserved",
+    "start", "new_pool", "study_left", "study_ran",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A commit on the caller's thread, and a store that holds only the live state; both for simulations."""
+"""Commits on the caller's thread, and a store that holds only the live state; all of it for simulations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster.core.errors import Unavailable
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.state import Changes, State, apply
-from muster.store.base import Proposal
+from muster.store.base import Proposal, Store
 from muster.store.memory import MemoryStore
 
 
@@ -57,10 +57,10 @@ class LiveStore(MemoryStore):
         raise Unavailable("An event could not be folded, and no log is kept to start again from.", "This is a bug.")
 
 
-class DirectCommit:
-    """A `GroupCommit` without a thread: `submit` commits at once, so a proposal costs one call and never waits."""
+class SerialCommit:
+    """A `GroupCommit` without a thread, over any store: what is submitted is committed at once."""
 
-    def __init__(self, store: LiveStore, on_commit: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, store: Store, on_commit: Callable[[Sequence[Event]], None]) -> None:
         self._store = store
         self._on_commit = on_commit
 
@@ -80,20 +80,10 @@ class DirectCommit:
         return future
 
     def run(self, proposals: Sequence[Proposal]) -> None:
-        """Like `GroupCommit.run`."""
-        state, done, failure = self._store.state(), list[Event](), None
-        for proposal in proposals:
-            try:
-                events = proposal(state).events
-            except Exception as error:  # the other proposals are still committed
-                failure = failure or error
-            else:
-                if events:
-                    done += self._store.fold(events)
-        if done:
-            self._on_commit(done)
-        if failure is not None:
-            raise failure
+        """Like `GroupCommit.run`, in one transaction."""
+        for result in self.each(proposals):
+            if isinstance(result, Exception):
+                raise result
 
     def each(self, proposals: Sequence[Proposal]) -> list[list[Event] | Exception]:
         """One result for each proposal: its events, or what it raised."""
@@ -102,3 +92,26 @@ class DirectCommit:
         if events:
             self._on_commit(events)
         return results
+
+
+class DirectCommit(SerialCommit):
+    """The same over a `LiveStore`: a proposal costs one call."""
+
+    def __init__(self, store: LiveStore, on_commit: Callable[[Sequence[Event]], None]) -> None:
+        super().__init__(store, on_commit)
+        self._live = store
+
+    def run(self, proposals: Sequence[Proposal]) -> None:
+        state, done, failure = self._live.state(), list[Event](), None
+        for proposal in proposals:
+            try:
+                events = proposal(state).events
+            except Exception as error:  # the other proposals are still committed
+                failure = failure or error
+            else:
+                if events:
+                    done += self._live.fold(events)
+        if done:
+            self._on_commit(done)
+        if failure is not None:
+            raise failure

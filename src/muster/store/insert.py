@@ -25,6 +25,15 @@ def put(connection: Connection, table: Table, rows: Sequence[Row], only: Iterabl
         _run(connection, _statement(connection.dialect, table, tuple(rows[0]), tuple(only)), rows)
 
 
+def add_up(connection: Connection, table: Table, rows: Sequence[Row], sums: Iterable[str]) -> None:
+    """Inserts rows; in existing rows the columns `sums` are added to, and the others are replaced.
+
+    At most one row of a key.
+    """
+    if rows:
+        _run(connection, _statement(connection.dialect, table, tuple(rows[0]), (), tuple(sums)), rows)
+
+
 def add_all(connection: Connection, rows: Iterable[tuple[Table, Row]]) -> None:
     """`add` for rows of several tables; rows of one table have the same columns."""
     by_table: defaultdict[Table, list[Row]] = defaultdict(list)
@@ -40,9 +49,11 @@ def _run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> N
     connection.exec_driver_sql(sql, [tuple(row[name] for name in order) for row in rows])
 
 
-def _statement(dialect: Dialect, table: Table, names: tuple[str, ...], only: tuple[str, ...] | None) -> Statement:
+def _statement(
+    dialect: Dialect, table: Table, names: tuple[str, ...], only: tuple[str, ...] | None, sums: tuple[str, ...] = ()
+) -> Statement:
     """The SQL and its column order, compiled once; with `only` None existing rows are not changed."""
-    key = (dialect.name, table.name, names, only)
+    key = (dialect.name, table.name, names, only, sums)
     if key not in _STATEMENTS:
         make: Any = sqlite.insert if dialect.name == "sqlite" else postgresql.insert
         statement = make(table)
@@ -52,6 +63,7 @@ def _statement(dialect: Dialect, table: Table, names: tuple[str, ...], only: tup
             keys = [column.name for column in table.primary_key]
             replaced = only or tuple(name for name in names if name not in keys)
             values = {name: statement.excluded[name] for name in replaced}
+            values |= {name: table.c[name] + statement.excluded[name] for name in sums}
             statement = statement.on_conflict_do_update(index_elements=keys, set_=values)
         compiled = statement.compile(dialect=dialect, column_keys=list(names))
         order = list(compiled.positiontup or ())

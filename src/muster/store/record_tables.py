@@ -1,6 +1,6 @@
 """The tables of the record: runs and their parameters, metrics, artifacts and notes; created by `migrations/versions`.
 
-runs            one row per run: of a job (same id), of an outside script, of an MLflow client, or imported
+runs            one row per run: of a job (same id), a script outside, an MLflow client, a program's trial, or imported
 run_params, run_tags          names and values as text; also as a number if the text is one
 run_changes     later changes of a parameter or tag
 run_attempts    the first step and the environment of each attempt
@@ -11,12 +11,17 @@ metric_blocks   the same points by series, compressed, with buckets of minima an
 metric_series   one row per series: last value, extremes, counts
 media           histograms, images, tables and texts at a step
 blobs, artifacts              content by digest, and the names that runs gave it
+scans           what scans found in content, as an artifact or as a file of code
 blob_owners     users that uploaded content, and projects whose snapshots contain it: they may refer to it
 checkpoints     saved checkpoints, and how to load them
 links           lineage: what was made from what
 notes           the logbook, by people and by Muster
 experiments, saved_queries    groups of runs, and saved queries
 models, model_versions, model_aliases, promotions             the registry
+run_stages      approvals and promotions of runs to stages
+statements      signed statements of what models and stored checkpoints were built from
+statements_due  what a statement is yet to be made of
+optuna_journals, optuna_logs, optuna_snapshots                studies of Optuna, as its journal storage keeps them
 track_marks     how far the event log is folded into these
 """
 
@@ -35,7 +40,8 @@ runs = Table(
     Column("name", Text, nullable=False),
     Column("user", Text, nullable=False),
     Column("kind", Text, nullable=False),  # a job's kind
-    Column("source", Text, nullable=False),  # job, sdk, mlflow, or import with its origin: `import:wandb`
+    # job, sdk, mlflow, child (a trial of another run's program), or import with its origin: `import:wandb`
+    Column("source", Text, nullable=False),
     Column("phase", Text, nullable=False),  # a job's phase
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
@@ -249,6 +255,17 @@ blob_owners = Table(
     sqlite_with_rowid=False,
 )
 
+scans = Table(
+    "scans",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("reading", Text, primary_key=True),  # artifact, text, notebook
+    Column("version", Integer, nullable=False),  # of the scanner
+    Column("findings", Text, nullable=False),  # JSON; "[]": nothing was found
+    Column("time", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 artifacts = Table(
     "artifacts",
     metadata,
@@ -281,7 +298,7 @@ links = Table(
     # `data:c4-en@v3`, `run:gpt-17`, `checkpoint:gpt-17/400`, `artifact:gpt-17/report.html`, `model:gpt/3`
     Column("source", Text, primary_key=True),
     Column("target", Text, primary_key=True),  # what was made from or by the source
-    Column("role", Text, primary_key=True),  # reads, writes, saves, starts_from, evaluates, registers
+    Column("role", Text, primary_key=True),  # reads, writes, saves, starts_from, evaluates, registers, promotes
     Column("time", Double, nullable=False),
     Column("doc", Text, nullable=False),  # JSON
     Index("links_by_target", "target", "source"),
@@ -385,6 +402,90 @@ promotions = Table(
     Column("doc", Text, nullable=False),  # JSON: why, and the evidence: runs, metrics with their values then, notes
     Index("promotions_by_version", "name", "version", "id"),
     sqlite_autoincrement=True,
+)
+
+run_stages = Table(
+    "run_stages",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("run", Text, nullable=False),  # that is approved or promoted
+    Column("stage", Text, nullable=False),
+    Column("action", Text, nullable=False),  # approved, promoted
+    Column("job", Text, nullable=False),  # of a promotion: the run that was made; it has reached the stage
+    Column("doc", Text, nullable=False),  # JSON: why, and of a promotion the needs as they were found then
+    Index("run_stages_by_run", "run", "id"),
+    Index("run_stages_by_job", "job"),
+    sqlite_autoincrement=True,
+)
+
+statements = Table(
+    "statements",
+    metadata,
+    # `model:gpt/3`; `artifact:gpt-17/final`: a folder of files of the kind checkpoint or model, or one such file
+    Column("ref", Text, primary_key=True),
+    Column("subjects", Text, primary_key=True),  # digest of the names and digests of its files
+    Column("run", Text, nullable=False),  # empty when no run made it
+    Column("digest", Text, nullable=False),  # of the signed envelope, a blob
+    Column("key", Text, nullable=False),  # id of the key that signed it
+    Column("time", Double, nullable=False),
+    Index("statements_by_run", "run"),
+)
+
+statements_due = Table(
+    "statements_due",
+    metadata,
+    Column("ref", Text, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("time", Double, nullable=False),  # of the change that made it due
+    Column("due_at", Double, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("problem", Text, nullable=False),  # of the last try
+    Index("statements_due_by_time", "due_at"),
+)
+
+optuna_journals = Table(
+    "optuna_journals",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("user", Text, nullable=False),  # who made it
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("logs", BigInteger, nullable=False),  # how many it has: the number of the next one
+    Column("bytes", BigInteger, nullable=False),  # of its logs
+    Index("optuna_journals_by_name", "project", "name", unique=True),
+    sqlite_autoincrement=True,
+)
+
+optuna_logs = Table(
+    "optuna_logs",
+    metadata,
+    Column("journal", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # from 0, without a gap
+    Column("key", Text),  # of the append, in its first log
+    Column("data", Text, nullable=False),  # JSON as Optuna wrote it, with NaN and Infinity
+    Index(
+        "optuna_logs_by_key",
+        "journal",
+        "key",
+        unique=True,
+        sqlite_where=text("key IS NOT NULL"),
+        postgresql_where=text("key IS NOT NULL"),
+    ),
+    sqlite_with_rowid=False,
+)
+
+optuna_snapshots = Table(
+    "optuna_snapshots",
+    metadata,
+    Column("journal", BigInteger, primary_key=True, autoincrement=False),
+    Column("format", Text, primary_key=True),  # the versions that can read it
+    Column("logs", BigInteger, nullable=False),  # that it adds up
+    Column("data", LargeBinary, nullable=False),
 )
 
 track_marks = Table(

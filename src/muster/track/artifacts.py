@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,8 +22,9 @@ from muster.store.record_tables import artifacts, blobs
 from muster.track.blob_store import Stage
 from muster.track.blobs import Blobs, check_digest, unknown
 from muster.track.paths import check_path
+from muster.track.provenance.rows import SIGNED_KINDS, add_due, artifact_ref
 from muster.track.record_db import RecordDb
-from muster.track.usage import Usage
+from muster.track.usage import BESIDE_RUNS, Usage
 
 __all__ = ["KINDS", "Artifact", "Artifacts", "Folder", "check_path"]
 
@@ -79,6 +80,7 @@ Level = list[Artifact | Folder]
 class Artifacts:
     def __init__(self, db: RecordDb, blobs: Blobs, usage: Usage | None = None) -> None:
         self.db, self.blobs, self.usage = db, blobs, usage or Usage(db)
+        self.announce: Callable[[], None] = lambda: None  # called when an artifact was stored
         self._arriving: Counter[tuple[str, str]] = Counter()  # run and path of uploads that are being stored
 
     def put(
@@ -109,6 +111,7 @@ class Artifacts:
             with self.usage.room(run, size):
                 self.db.write(self.record(made), events=events)
             found = self.get(run, path)
+        self.announce()
         if found is None or found.digest != digest:
             raise unknown(digest)  # the blob was collected between the check and the write
         return found
@@ -129,6 +132,7 @@ class Artifacts:
         made = self.make(run, path, stage.digest, stage.size, kind, doc=doc)
         with self._arrival(run, path), self.usage.room(run, stage.size):
             self.blobs.keep(stage, None, expected_bytes, owner, records=[self.record(made)], events=events)
+        self.announce()
         return made
 
     def make(
@@ -157,9 +161,12 @@ class Artifacts:
         statement = _upsert(self.db.database.kind)
         row = {name: getattr(made, name) for name in ("run", "path", "digest", "kind", "time", "attempt")}
         row["doc"] = dumps(made.doc)
+        now = self.db.now()
 
         def record(connection: Connection) -> None:
             connection.execute(statement, {f"new_{name}": value for name, value in row.items()})
+            if made.kind in SIGNED_KINDS:
+                add_due(connection, artifact_ref(made.run, made.path), made.run, now)
 
         return record
 
@@ -218,6 +225,19 @@ class Artifacts:
         """The runs that have this blob as an artifact."""
         with self.db.reading() as connection:
             return set(connection.scalars(select(artifacts.c.run).where(artifacts.c.digest == digest)))
+
+    def of_content(self, digest: str, kinds: Sequence[str], most: int) -> Files:
+        """Artifacts of any run with this content."""
+        found = select(artifacts).where(artifacts.c.digest == digest, artifacts.c.kind.in_(kinds)).limit(most)
+        with self.db.reading() as connection:
+            return [_artifact(row) for row in connection.execute(found)]
+
+    def owners_like(self, end: str) -> Sequence[str]:
+        """The owners beside runs that end so; see `usage.BESIDE_RUNS`."""
+        owner = artifacts.c.run
+        where = owner.startswith(BESIDE_RUNS, autoescape=True) & owner.endswith(end, autoescape=True)
+        with self.db.reading() as connection:
+            return connection.scalars(select(owner).where(where).distinct()).all()
 
     def totals(self, run: str) -> Folder:
         """The number of a run's artifacts and their total size."""

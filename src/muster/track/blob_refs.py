@@ -1,4 +1,4 @@
-"""Finds the blobs that are referred to: by artifacts, media, notes, registered models, and code snapshots."""
+"""Finds the blobs that are referred to: by artifacts, media, notes, models, statements, and code snapshots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Column, Connection, select, union
 
 from muster.core.errors import Invalid
-from muster.store.record_tables import artifacts, media, model_versions, notes, promotions, runs
+from muster.store.record_tables import artifacts, media, model_versions, notes, promotions, runs, statements
 from muster.track.blobs import Blobs
 from muster.track.snapshots import read_manifest
 
@@ -23,6 +23,7 @@ def in_use(blobs: Blobs) -> set[str]:
     """The digests of all blobs that something refers to now."""
     with blobs.db.reading() as connection:
         found = set(connection.scalars(select(artifacts.c.digest).distinct()))
+        found.update(connection.scalars(select(statements.c.digest).distinct()))
         for column in _DOCS:
             found.update(_in_docs(connection, column))
         kept = trees(connection)

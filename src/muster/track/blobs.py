@@ -22,7 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import Event
 from muster.store.base import Record
-from muster.store.record_tables import artifacts, blob_owners, blobs
+from muster.store.record_tables import artifacts, blob_owners, blobs, scans
 from muster.track.blob_store import BLOCK, BlobStore, Stage
 from muster.track.holders import Holder, held_by, owning
 from muster.track.record_db import RecordDb
@@ -282,6 +282,7 @@ def _forget(digests: Sequence[str], before: float, gone: list[tuple[str, int]]) 
 
     def record(connection: Connection) -> None:
         gone.extend(connection.execute(loose.returning(blobs.c.digest, blobs.c.bytes)))
+        connection.execute(delete(scans).where(scans.c.digest.in_([digest for digest, _ in gone])))
         connection.execute(delete(blob_owners).where(blob_owners.c.digest.in_([digest for digest, _ in gone])))
 
     return record

@@ -17,6 +17,7 @@ from muster.core.attempt_events import (
     AttemptRunning,
     AttemptSteady,
     AttemptStraggler,
+    CheckpointTaken,
 )
 from muster.core.entities.alert import AlertActed, AlertFired
 from muster.core.entities.node_record import NodeCharged
@@ -37,8 +38,9 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import Row, add, put
+from muster.track.child_rows import close_children
 from muster.track.job_rows import JobRows
-from muster.track.rows import Doc, chunks, merged, note_row
+from muster.track.rows import Doc, chunks, link_row, merged, note_row
 from muster.track.submitted import SubmittedJobs
 from muster.track.values import PURGED, pairs
 
@@ -107,6 +109,23 @@ class EventRows:
             return
         text = f"Attempt {event.attempt} runs on {_some(nodes)}{f', from step {start:,}' if start is not None else ''}."
         self._note(event, "start", text, {"attempt": event.attempt, "nodes": nodes, "from_step": start})
+
+    def taken(self, event: Event, data: CheckpointTaken) -> None:
+        """It is one of its own from here on, and made from that of the other run."""
+        self.touched(event, data)
+        job, source = self._job_rows.jobs.get(event.job), f"checkpoint:{data.run}/{data.step}"
+        start = job["start"] if job is not None else None
+        if start is None or (start["run"], start["taken"]) != (data.run, data.step):  # a late report, which is ignored
+            return
+        about = {"taken_from": f"{data.run}@{data.step}", "how": data.how}
+        self._add(tables.links, event, link_row(source, f"run:{event.job}", "starts_from", event.time))
+        self._add(tables.checkpoints, event, {
+            "run": event.job, "step": data.step, "attempt": event.attempt, "path": data.path, "bytes": data.bytes,
+            "time": event.time, "doc": dumps(about),
+        })  # fmt: skip
+        how = "shares its files" if data.how == "link" else f"has a copy of it{f': {data.why}' if data.why else ''}"
+        text = f"Starts from step {data.step:,} of {data.run}, and {how}."
+        self._note(event, "start", text, {"attempt": event.attempt, **data.to_doc()})
 
     def touched(self, event: Event, data: Payload) -> None:
         self._attempts[(event.job, event.attempt)] = None
@@ -213,6 +232,9 @@ def _write_runs(connection: Connection, jobs: Sequence[Doc], resumed: Collection
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
     if rows:
         connection.execute(update(runs).where(runs.c.id == bindparam("of")).values(values), rows)
+    for job in jobs:
+        if job["phase"] in FINAL:
+            close_children(connection, job["id"], job["phase"], job["finished_at"])
     # The document is long, and only the reason of an end changes in it.
     reasons = {job["id"]: job["reason"] for job in jobs if job["phase"] in FINAL}
     reasons |= {job["id"]: None for job in jobs if job["id"] in resumed and job["phase"] not in FINAL}
@@ -282,6 +304,7 @@ _HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] =
     JobStopping: EventRows.stopping,
     JobRequeued: EventRows.requeued,
     NodeCharged: EventRows.charged,
+    CheckpointTaken: EventRows.taken,
     JobSucceeded: EventRows.ended,
     JobFailed: EventRows.ended,
     JobStopped: EventRows.ended,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from muster.core.errors import Invalid
 from muster.store.codec import check_text
+from muster.wire import PARAMS, PARAMS_FILE
 
 KEY_MAX: Final = 250  # characters in the name of a parameter or tag
 VALUE_MAX: Final = 8000  # characters of its value
@@ -89,7 +90,8 @@ def command_params(command: str, envs: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for arguments in _split(command):
         found |= dict(_settings([_filled(word, envs) for word in arguments]))
-    return fitted(found)
+    found.pop(PARAMS_FILE, None)
+    return fitted({**_of_trial(found.pop(PARAMS, "")), **found})
 
 
 def code_columns(code: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,6 +107,15 @@ def code_columns(code: Mapping[str, Any]) -> dict[str, Any]:
 def data_ref(name: str, version: str | None = None) -> str:
     """`data:c4-en@v3`, the reference of a data set in lineage links. `name` may contain the version already."""
     return f"data:{name}@{version}" if version else f"data:{name}"
+
+
+def _of_trial(text: str) -> dict[str, str]:
+    """Parameters that a command gives as a study does: that of the winner of one, at the next scale."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return {str(name): text_of(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 @lru_cache(1000)  # thousands of jobs share a command and differ in their variables

@@ -30,7 +30,7 @@ def attempts_since(db: RecordDb, projects: Sequence[str] | None, since: float) -
     query = select(attempts.doc, runs.code_commit, runs.code_dirty, runs.code_tree).where(*where)
     with db.reading() as connection:
         rows = connection.execute(query.order_by(runs.created_at.desc(), attempts.number.desc()).limit(ATTEMPTS_MAX))
-        return [(attempt_from(doc), _code(commit, dirty, tree)) for doc, commit, dirty, tree in rows]
+        return [(attempt_from(doc), code_version(commit, dirty, tree)) for doc, commit, dirty, tree in rows]
 
 
 def save_seconds(db: RecordDb, projects: Sequence[str] | None, since: float) -> list[float]:
@@ -45,7 +45,7 @@ def save_seconds(db: RecordDb, projects: Sequence[str] | None, since: float) -> 
     return [float(seconds) for seconds in found if isinstance(seconds, int | float) and 0 <= seconds < 1e9]
 
 
-def _code(commit: str, dirty: bool, tree: str) -> str:
+def code_version(commit: str, dirty: bool, tree: str) -> str:
     """The version of the code; two trees with changes on the same commit differ."""
     if commit and not dirty:
         return commit[:_SHORT]

@@ -17,6 +17,7 @@ from muster.store import record_tables as tables
 from muster.store.base import Record, StreamWrite
 from muster.store.insert import add
 from muster.track.artifacts import Artifacts
+from muster.track.child_rows import children_records, close_children, take_children
 from muster.track.document_rows import read_documents
 from muster.track.goodput_rows import stale_record
 from muster.track.holders import Holder
@@ -112,6 +113,9 @@ class Intake:
         for write in writes:
             if write.columns:
                 records.append(self._metrics.append(run, attempt, write.rank, write.columns))
+        children, docs = take_children(docs)
+        known = {ident: one for ident, one in children.items() if not self.gone(f"{run}.{ident}")}
+        records += children_records(run, attempt, known, self._metrics.append, now)
         entries, docs = take_phases(docs)
         if entries:
             records.append(phases_record(run, attempt, entries))
@@ -121,6 +125,8 @@ class Intake:
         if batch.state == "ended":
             self._metrics.ended(run)
             records += [stale_record(run, attempt)] if of_job and records else []
+        for ident in (ident for ident, one in known.items() if one.ended):
+            self._metrics.ended(f"{run}.{ident}")
         if batch.state == "ended" and batch.exit is not None and not of_job:
             records += [_ended(run, attempt, batch.exit), self._required.check(run, project)]
         return records
@@ -178,6 +184,7 @@ def _ended(run: str, attempt: int, exit: WorkerExit) -> Record:
         if found is None or found.phase in FINAL or found.attempts > attempt:
             return
         patch_run(connection, run, {"reason": reason}, phase=exit.outcome, ended_at=exit.time)
+        close_children(connection, run, exit.outcome, exit.time)
         ended = {"ended_at": exit.time, "outcome": exit.outcome, "reason": reason, "exits": {"": exit.to_dict()}}
         patch_attempt(connection, run, attempt, ended)
         text = f"{exit.outcome.capitalize()}: {message}".rstrip(".") + "."

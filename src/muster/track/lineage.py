@@ -19,7 +19,7 @@ from muster.store.insert import add
 from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, chunks, link_row
 
-ROLES: Final = ("reads", "writes", "saves", "starts_from", "evaluates", "registers")
+ROLES: Final = ("reads", "writes", "saves", "starts_from", "evaluates", "registers", "promotes")
 KINDS: Final = ("data", "run", "checkpoint", "artifact", "model")
 DEPTH: Final = 20  # links that a tree follows from its root
 _NODES_MAX: Final = 2000  # per tree

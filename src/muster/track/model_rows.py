@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import Row
+from muster.track.provenance.rows import add_due, gone
 from muster.track.rows import Doc
 
 LOCK: Final = "models"  # one lock for the registry, which changes rarely; keeps names and version numbers unique
@@ -120,21 +121,26 @@ def version_gone(name: str, version: int) -> Record:
             connection.execute(delete(table).where(table.c.name == name, table.c.version == version))
         links, ref = tables.links, f"model:{name}/{version}"
         connection.execute(delete(links).where((links.c.target == ref) | (links.c.source == ref)))
+        gone(connection, ref)
 
     return record
 
 
-def renamed(old: str, new: str, versions: Sequence[int], now: float) -> Record:
+def renamed(old: str, new: str, versions: Mapping[int, str], now: float) -> Record:
+    """`versions`: each with its run. A statement has the name in it, so that a new one is due."""
+
     def record(connection: Connection) -> None:
         models = tables.models
         connection.execute(update(models).where(models.c.name == old).values(name=new, updated_at=now))
         for table in (tables.model_versions, tables.model_aliases, tables.promotions):
             connection.execute(update(table).where(table.c.name == old).values(name=new))
         links = tables.links
-        for version in versions:
+        for version, run in versions.items():
             was, now_ref = f"model:{old}/{version}", f"model:{new}/{version}"
             connection.execute(update(links).where(links.c.target == was).values(target=now_ref))
             connection.execute(update(links).where(links.c.source == was).values(source=now_ref))
+            gone(connection, was)
+            add_due(connection, now_ref, run, now)
 
     return record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, select
@@ -38,11 +38,19 @@ from muster.track.model_rows import (
     version_row,
 )
 from muster.track.promotions import Promotion, Promotions
+from muster.track.provenance.rows import add_due
 from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, link_row
 
 NAME_MAX: Final = 250
 TEXT_MAX: Final = 100_000  # characters in a description
+
+NeedClean = Callable[[str, str, str], None]  # source, run, what can't be done with it
+
+
+def no_need(source: str, run: str, what: str) -> None:
+    """Nothing is scanned."""
+
 
 __all__ = ["Model", "Models", "Promotion", "Version"]
 
@@ -50,9 +58,16 @@ __all__ = ["Model", "Models", "Promotion", "Version"]
 class Models(Aliases):
     """`promotions` handles the stages, this class everything else."""
 
-    def __init__(self, db: RecordDb, promotions: Promotions) -> None:
-        self._db, self.promotions = db, promotions
-        self.promote = promotions.promote
+    def __init__(self, db: RecordDb, promotions: Promotions, need_clean: NeedClean = no_need) -> None:
+        """`need_clean` raises Refused if what a version is made from is quarantined."""
+        self._db, self.promotions, self._need_clean = db, promotions, need_clean
+
+    def promote(self, name: str, version: int, stage: str, **given: Any) -> Promotion:
+        """As `Promotions.promote`. Raises Refused if what the version was made from is quarantined."""
+        if stage in ("staging", "production"):
+            found = self.need_version(name, version)
+            self._need_clean(found.source, found.run, "can't be promoted")
+        return self.promotions.promote(name, version, stage, **given)
 
     # --- models -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +138,7 @@ class Models(Aliases):
             doc = {**old.doc, "tags": _without({**old.tags, **tags})} if tags else None
             records = [put_model(name, updated_at=now, **_given({"description": description, "doc": doc}))]
             if new is not None:
-                records.append(renamed(name, new, [one.version for one in self.versions(name)], now))
+                records.append(renamed(name, new, {one.version: one.run for one in self.versions(name)}, now))
             fields = _fields(description=description, tags=tags, name=new)
             told = self._db.event(ModelChanged(name, fields), actor, old.project)
             self._db.write(*records, events=[told])
@@ -165,6 +180,7 @@ class Models(Aliases):
         kept = checked("tag", tags or {})
         if not source and not run:
             raise Invalid("Nothing was named to register.", "Give a run, `checkpoint:RUN/STEP`, or an address.")
+        self._need_clean(source, run, "can't be registered")
         with self._db.holding(LOCK):
             if project is not None and self.get(name) is None:
                 self.create(name, project, actor=user)
@@ -178,6 +194,7 @@ class Models(Aliases):
             def record(connection: Connection) -> None:
                 add(connection, tables.model_versions, [version_row(made)])
                 put_model(name, updated_at=now, doc=dumps({**model.doc, "last": number}))(connection)
+                add_due(connection, made.ref, made.run, now)
                 if ref:
                     add(connection, tables.links, [link_row(ref, f"model:{name}/{number}", "registers", now)])
 

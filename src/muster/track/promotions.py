@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
 from muster.api.numbers import json_number
 from muster.api.words import STAGES
-from muster.core.errors import Invalid, NotFound
+from muster.core.errors import Invalid, NotFound, Refused
+from muster.core.promotion import Need, against, missing
 from muster.core.record_events import VersionStaged
 from muster.store import record_tables as tables
 from muster.store.base import Record
@@ -39,8 +40,11 @@ class Promotion:
 
 
 class Promotions:
+    """`asks`: what the policy asks for at a stage, as it was found; None: nothing. The server sets it."""
+
     def __init__(self, db: RecordDb, metrics: Metrics) -> None:
         self._db, self._metrics = db, metrics
+        self.asks: Callable[[Version, str], Sequence[Need] | None] = lambda version, stage: None
 
     def promote(
         self,
@@ -54,18 +58,24 @@ class Promotions:
         metrics: Sequence[str] = (),
         force: bool = False,
         archive_others: bool = False,
+        override: bool = False,
+        rollback: bool = False,
     ) -> Promotion:
         """Moves a version to a stage. `evidence`: runs whose metrics, or only `metrics`, are read now and stored.
 
         Production needs evidence, unless `force` is given with a reason. `archive_others` archives the versions that
-        were in that stage.
+        were in that stage. `override`: although the policy asks for more; whether the actor may is not checked here.
+        `rollback`: to a stage that it was in before.
         """
         check_text(why, *evidence, *metrics)
         if stage not in STAGES:
             raise Invalid(f"There is no stage {stage!r}.", f"Use one of {', '.join(STAGES)}.")
         if len(why) > WHY_MAX or len(evidence) > EVIDENCE_MAX:
             raise Invalid("Too much was given.", f"At most {WHY_MAX:,} characters of why, and {EVIDENCE_MAX} runs.")
-        if stage == "production" and not evidence and not (force and why.strip()):
+        beside: Doc = {"rollback": True} if rollback else {}
+        if not rollback:
+            beside, evidence = self._asked(name, version, stage, override, evidence)
+        if stage == "production" and not evidence and not rollback and not (force and why.strip()):
             raise Invalid(
                 f"{name}/{version} can't go to production without evidence.",
                 "Name the runs that speak for it (`--evidence RUN`), or give `--force` and `--why`.",
@@ -74,7 +84,8 @@ class Promotions:
         with self._db.holding(LOCK):
             versions, project = self._read(name, version)
             now, old = self._db.now(), versions[version]
-            doc = {"why": why, "evidence": shown, **({"forced": True} if force and not evidence else {})}
+            forced = {"forced": True} if force and not evidence else {}
+            doc = {"why": why, "evidence": shown, **forced, **beside}
             records = [self._moved(old, stage, project, actor, doc, now)]
             if archive_others and stage in ("staging", "production"):
                 others = [one for one in versions.values() if one.stage == stage and one.version != version]
@@ -84,6 +95,17 @@ class Promotions:
             self._db.write(*records, events=[told])
         return next(one for one in reversed(self.promotions(name, version)) if one.new == stage)
 
+    def earlier(self, name: str, stage: str) -> int:
+        """The version that was in a stage before the one that is. Raises NotFound."""
+        table = tables.model_versions.c
+        with self._db.reading() as connection:
+            versions = {one.version: one for one in find_versions(connection, table.name == name)}
+        now = {one.version for one in versions.values() if one.stage == stage}
+        for one in reversed(self.promotions(name)):
+            if one.new == stage and one.version not in now and one.version in versions:
+                return one.version
+        raise NotFound(f"No other version of {name!r} was in {stage}.", f"See `muster models show {name}`.")
+
     def promotions(self, name: str, version: int | None = None) -> list[Promotion]:
         """Oldest first."""
         table = tables.promotions
@@ -92,6 +114,20 @@ class Promotions:
             query = query.where(table.c.version == version)
         with self._db.reading() as connection:
             return [_promotion(row) for row in connection.execute(query).all()]
+
+    def _asked(
+        self, name: str, version: int, stage: str, override: bool, evidence: Sequence[str]
+    ) -> tuple[Doc, Sequence[str]]:
+        """What is kept of the policy's needs, and the evidence: the version's run where the policy looked at it."""
+        versions, _ = self._read(name, version)
+        needs = self.asks(versions[version], stage)
+        if needs is None:
+            return {}, evidence
+        lacking = missing(needs)
+        if lacking and not override:
+            raise Refused([against(one) for one in lacking])
+        known = [one for one in [versions[version].run] if one and not any(need.name == "run" for need in lacking)]
+        return {"needs": [asdict(one) for one in needs], "overridden": [one.name for one in lacking]}, evidence or known
 
     def _read(self, name: str, version: int) -> tuple[dict[int, Version], str]:
         table = tables.model_versions.c

@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.record_events import RunPurged
+from muster.core.start import needed_by
+from muster.core.state import State
 from muster.store import record_tables as record
 from muster.store import tables
 from muster.store.base import Record
@@ -47,6 +50,9 @@ _BY_RUN: Final[Mapping[Table, str]] = {
     record.artifacts: "run",
     record.checkpoints: "run",
     record.notes: "run",
+    record.run_stages: "run",
+    record.statements: "run",
+    record.statements_due: "run",
     tables.run_values: "job",
     tables.log_chunks: "job",
     tables.streams: "job",
@@ -73,7 +79,8 @@ class Purge:
     def purge(self, run: str, actor: str) -> dict[str, int]:
         """Purges a run. Returns the number of deleted rows by table.
 
-        Raises Conflict if its job has not ended, or if a model was made from it.
+        Raises Conflict if its job has not ended, if a job has yet to start from its checkpoint, or if a model was made
+        from it.
         """
         with self._db.holding(run):
             found = self._runs.need(run)
@@ -82,7 +89,7 @@ class Purge:
             event = Event(RunPurged(counts), self._db.now(), actor, found.project, run)
             self._purged.add(run)  # first, so that nothing of it can be written after the deletion
             try:
-                self._db.write(_deleted(run), events=[event])
+                self._db.write(_deleted(run), events=[event], check=partial(_check_starts, run))
             except BaseException:
                 self._purged.discard(run)
                 raise
@@ -114,7 +121,8 @@ class Purge:
         """The digests of all blobs that the run refers to."""
         found = {run.code_tree} - {""}
         with self._db.reading() as connection:
-            columns = (record.artifacts.c.digest, record.artifacts.c.doc, record.media.c.doc, record.notes.c.doc)
+            columns = (record.artifacts.c.digest, record.artifacts.c.doc, record.media.c.doc, record.notes.c.doc,
+                       record.statements.c.digest)  # fmt: skip
             for column in (*columns, record.run_attempts.c.doc):
                 rows = connection.execute(select(column).where(column.table.c.run == run.id)).scalars()
                 found.update(digest for text in rows for digest in _DIGEST.findall(text))
@@ -141,6 +149,13 @@ class Purge:
             log.warning("content of the deleted run %s could not be deleted yet: %s", run, error)
         if self._db.database.kind == "sqlite":
             _empty_log(self._db)
+
+
+def _check_starts(run: str, state: State) -> None:
+    if jobs := needed_by(state, run):
+        more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+        hint = f"Wait until it has taken it, or stop it first: `muster stop {jobs[0]}`."
+        raise Conflict(f"Job {jobs[0]}{more} starts from a checkpoint of {run}.", hint)
 
 
 def remove_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from muster.core.event import Event
 from muster.core.payload import Audit
 from muster.core.record_events import Keys
+from muster.core.state import State
 from muster.store.base import Entry, Record
 from muster.store.commit import Commit
 from muster.store.connect import Database
@@ -27,6 +28,10 @@ _LOCKS: Final = 256  # shared by runs: enough that two runs rarely wait for each
 
 def _locks() -> tuple[threading.RLock, ...]:
     return tuple(threading.RLock() for _ in range(_LOCKS))
+
+
+def _accept(state: State) -> None:
+    """Refuses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,17 @@ class RecordDb:
         with self.database.reading(limit) as connection:
             yield connection
 
-    def write(self, *records: Record, events: Sequence[Event] = ()) -> list[Event]:
-        """Writes all records or none; durable on return. Many callers share one flush."""
-        return self.commit.submit(lambda state: Entry(events, records=records)).result()
+    def write(
+        self, *records: Record, events: Sequence[Event] = (), check: Callable[[State], None] = _accept
+    ) -> list[Event]:
+        """Writes all records or none; durable on return. Many callers share one flush. `check` sees the state that they
+        are written to, and may refuse it by raising."""
+
+        def propose(state: State) -> Entry:
+            check(state)
+            return Entry(events, records=records)
+
+        return self.commit.submit(propose).result()
 
     def event(self, data: Audit, actor: str, project: str, run: str = "") -> Event:
         """An event about an action, to be written with the change. Long names are cut."""

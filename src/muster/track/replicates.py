@@ -11,12 +11,12 @@ from muster.api.compare import DifferenceView, GroupView, MetricFigures, MetricR
 from muster.api.runs import RunView
 from muster.api.words import is_measurement
 from muster.core.errors import Invalid
+from muster.core.significance import FEW, Difference, compare_groups, estimate
 from muster.track.facts import number_of
 from muster.track.query.fields import PARTS
 from muster.track.query.nodes import Field
 from muster.track.query.parse import parse_field
 from muster.track.search import Search
-from muster.track.significance import FEW, Difference, compare_groups, estimate
 
 SEEDS: Final = ("seed", "random_seed", "random_state", "rng_seed", "global_seed", "manual_seed", "data_seed")
 MOST_GROUPS: Final = 50

@@ -217,6 +217,14 @@ class Runs:
         with self._db.reading() as connection:
             return list(connection.execute(select(table.step).where(table.run == run).order_by(table.step)).scalars())
 
+    def checkpoint_path(self, run: str, step: int) -> str | None:
+        """Where its newest checkpoint of this step was saved; None if there is none, or it was pruned."""
+        table = tables.checkpoints
+        query = select(table.c.path, table.c.doc).where(table.c.run == run, table.c.step == step)
+        with self._db.reading() as connection:
+            row = connection.execute(query.order_by(table.c.attempt.desc()).limit(1)).one_or_none()
+        return None if row is None or values.loaded(row.doc).get("gone_at") else str(row.path)
+
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _update_records(self, old: Run, actor: str, columns: dict[str, Any], doc: Doc | None) -> list[Record]:

@@ -73,6 +73,10 @@ class Snapshots:
             self._parsed[tree] = known
         return known
 
+    def read(self, digest: str, most: int) -> bytes:
+        """The content of a file. Raises NotFound, and Invalid if it is larger."""
+        return self._blobs.read(digest, most)
+
     def of_run(self, run: str) -> Manifest | None:
         """The files of a run's snapshot; None if it has none."""
         kept = self._artifacts.get(run, TREE_PATH)

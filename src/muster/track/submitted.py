@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from muster.core.event import Event
@@ -37,9 +38,9 @@ class SubmittedJobs:
     def __init__(self, experiments: Experiments, origins: Origins) -> None:
         self._experiments, self._origins = experiments, origins
 
-    def rows_of(self, spec: JobSpec, user: str) -> Callable[[Event], Rows]:
-        """Called before the commit; the event is made within it."""
-        found = self._find(RunOwner(spec.project, user), spec.run, spec.envs, spec.data)
+    def rows_of(self, spec: JobSpec, user: str, params: Mapping[str, str] | None = None) -> Callable[[Event], Rows]:
+        """Called before the commit; the event is made within it. `params`: beside those of the command line."""
+        found = self._find(RunOwner(spec.project, user), spec.run, spec.envs, spec.data, params or {})
 
         def rows(event: Event) -> Rows:
             assert isinstance(event.data, JobSubmitted)
@@ -54,8 +55,15 @@ class SubmittedJobs:
         found = self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())
         return list(_rows(event, data, found))
 
-    def _find(self, owner: RunOwner, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
-        params = command_params(run, envs)
+    def _find(
+        self,
+        owner: RunOwner,
+        run: str,
+        envs: Mapping[str, str],
+        data: Sequence[str],
+        own: Mapping[str, str] = MappingProxyType({}),
+    ) -> _Found:
+        params = {**command_params(run, envs), **own}
         reads = list(self._origins.names(data, owner).values())
         sources = self._origins.find(list(params.values()), owner)
         return _Found(self._experiments.of_project(owner.project), params, reads, sources)

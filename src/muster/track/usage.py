@@ -1,4 +1,4 @@
-"""Bytes of each project's artifacts, against its limit: summed once, then counted in memory.
+"""Bytes of each project's artifacts and Optuna journals, against its limit: summed once, then counted in memory.
 
 Only the leading server writes, so its counter includes every new artifact. Removals are not counted: before a request
 is refused, the project is summed again.
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from muster.core.errors import Refused
 from muster.core.reasons import reason
 from muster.core.units import format_size
-from muster.store.record_tables import artifacts, experiments, runs
+from muster.store.record_tables import artifacts, experiments, optuna_journals, runs
 from muster.track.record_db import RecordDb
 
 LimitOf = Callable[[str], int | None]
@@ -47,8 +47,17 @@ class Usage:
     def room(self, owner: str, size: int) -> Iterator[None]:
         """Counts bytes that a run, model or trace gets in the block. Raises Refused above its project's limit."""
         project = self._project(owner) if self._limit_of is not None else None
-        limit = self._limit_of(project) if self._limit_of is not None and project is not None else None
-        if project is None or limit is None:
+        if project is None:
+            yield
+            return
+        with self.room_in(project, size):
+            yield
+
+    @contextmanager
+    def room_in(self, project: str, size: int) -> Iterator[None]:
+        """The same for what a project gets itself."""
+        limit = self._limit_of(project) if self._limit_of is not None else None
+        if limit is None:
             yield
             return
         with self._lock:
@@ -93,7 +102,16 @@ class Usage:
         with self._db.reading() as connection:
             own = set(connection.scalars(select(experiments.c.id).where(experiments.c.project == project)))
             beside = sum(int(size) for owner, size in connection.execute(others) if _experiment(owner) in own)
-            return int(connection.execute(of_runs).scalar_one()) + beside
+            own_logs = func.coalesce(func.sum(optuna_journals.c.bytes), 0)
+            journals = connection.scalar(select(own_logs).where(optuna_journals.c.project == project)) or 0
+            return int(connection.execute(of_runs).scalar_one()) + beside + int(journals)
+
+
+def project_bytes(connection: Connection) -> dict[str, int]:
+    """The bytes of the artifacts of runs, by project."""
+    total = func.sum(artifacts.c.bytes)
+    query = select(runs.c.project, total).join(runs, runs.c.id == artifacts.c.run).group_by(runs.c.project)
+    return {project: int(size) for project, size in connection.execute(query)}
 
 
 def _experiment(owner: str) -> int | None:

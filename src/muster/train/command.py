@@ -44,11 +44,28 @@ def main(words: Sequence[str] | None = None) -> int:
             return 0
         if args.export:
             return _export(config, Path(args.export))
+        checked = _checked(config)
+        if checked is not None:
+            return checked
         return STOPPED if train(config).stopped else 0
     except (ConfigError, DataError) as error:
         return _print_error(error, MISTAKEN)
     except TrainError as error:
         return _print_error(error, FAILED)
+
+
+def _checked(config: Config) -> int | None:
+    """In a job of the rungs `unit` and `resume` of `muster preflight`: the exit status of their checks, which run on
+    the first rank. None elsewhere."""
+    rung = runtime.preflight_rung()
+    if rung not in ("unit", "resume"):
+        return None
+    if runtime.rank():
+        return 0
+    # Only here: a training does not wait for the import of the checks.
+    from muster.train.preflight import check_task, check_task_resume, finish  # noqa: PLC0415
+
+    return finish((check_task if rung == "unit" else check_task_resume)(config))
 
 
 def _export(config: Config, file: Path) -> int:

@@ -8,7 +8,8 @@ TrainError                  what happened, with the numbers, and what to do
 │   ├── CheckpointDamaged   files that are not as they were saved
 │   ├── CheckpointMismatch  a checkpoint of another model or of another data order
 │   ├── CheckpointHeld      another run writes to the same store
-│   └── NoGoodCheckpoint    the run has saved checkpoints, and none of them can be loaded
+│   ├── NoGoodCheckpoint    the run has saved checkpoints, and none of them can be loaded
+│   └── StartMissing        the checkpoint of another run that the job starts from can't be had
 ├── ModelFileError          a file or folder with a model's weights that is damaged or of a kind not known here
 ├── Diverged                a guard stopped the run: NaN, an exploding gradient or a loss spike
 └── ReplicasDiffer          data-parallel replicas whose weights are not the same
@@ -75,6 +76,10 @@ class CheckpointHeld(CheckpointError):
 
 class NoGoodCheckpoint(CheckpointError):
     """The run has saved checkpoints, and none of them can be loaded."""
+
+
+class StartMissing(CheckpointError):
+    """The checkpoint of another run that the job starts from can't be had."""
 
 
 class ModelFileError(TrainError):

@@ -57,7 +57,8 @@ def train(config: Config) -> Result:
 
 def steps(run: Session) -> Result:
     """Runs steps until the last one, or until a stop is requested."""
-    config, evaluated, stopped = run.config, {}, None
+    evaluated: dict[str, float] = {}
+    stopped = None
     run.watch.mark("data")
     run.feed.ask(run.position)
     while True:
@@ -65,7 +66,7 @@ def steps(run: Session) -> Result:
         asked = time.perf_counter()
         turn = run.feed.take()  # from here to `ask`, every rank does the same: the values are reduced
         run.watch.host += time.perf_counter() - asked if run.gang.world > 1 else 0.0
-        last = run.step >= config.steps
+        last = run.step >= run.end
         stopped = None if last else turn.asked.leaving()
         save, look = turn.asked.save or run.due(), not stopped and _evaluation_due(run)
         keep = bool(turn.asked.keep) and not save
@@ -181,7 +182,7 @@ def _evaluation_due(run: Session) -> bool:
     every, at_end = run.config.evaluate.every, run.config.evaluate.at_end
     if every is None or run.step == run.began:
         return False
-    return run.step % every == 0 or (at_end and run.step >= run.config.steps)
+    return run.step % every == 0 or (at_end and run.step >= run.end)
 
 
 def _finish(run: Session, stopped: str | None, evaluated: dict[str, float]) -> Result:
@@ -209,9 +210,7 @@ def _introduce(run: Session, found: str | None) -> None:
     plan: Plan = run.plan
     count = sum(parameter.numel() for parameter in plan.model.parameters())
     config, device = run.config, run.gang.device.type
-    left = (
-        f"steps {run.step + 1} to {config.steps}" if run.step < config.steps else f"all {config.steps} steps are done"
-    )
+    left = f"steps {run.step + 1} to {run.end}" if run.step < run.end else f"all {run.end} steps are done"
     runtime.params(**config.to_dict(), parameters=count, world_size=run.gang.world, layout=run.mesh.layout.sizes())
     report_sources(plan)
     say(

@@ -66,6 +66,7 @@ class Session:
     jumps: list[tuple[int, int]] = field(default_factory=list)  # (step, position): where a rollback skipped data
     began: int = 0  # the step of the last resume or rollback
     saved: int = -1  # the step of the last save
+    end: int = 0  # the last step: the configuration's, or earlier in a job of `muster preflight`
     found: Found | None = None  # the checkpoint to resume from, if it was looked for already
 
     @property
@@ -204,6 +205,7 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
             probe=_wait_probe(prepared, gang),
             readings=Readings(gang.device),
             reporter=Reporter(_meter(plan, gang), gang.device, config.steps, config.print_every),
+            end=min(config.steps, runtime.preflight_steps() or config.steps),
             found=found,
         )
         try:
@@ -213,8 +215,11 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
 
 
 def where(config: Config) -> str:
-    """The location of the checkpoints."""
-    return config.checkpoint.where or str(runtime.checkpoint_dir() or "checkpoints")
+    """The location of the checkpoints. A job of `muster preflight` leaves those of the real run alone."""
+    named = config.checkpoint.where
+    if named and runtime.preflight_rung():
+        return f"{named.rstrip('/')}/preflight-{runtime.job()}"
+    return named or str(runtime.checkpoint_dir() or "checkpoints")
 
 
 def run_folder(config: Config) -> Path:

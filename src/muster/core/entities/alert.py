@@ -41,6 +41,13 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingAlert:
+    """A condition that holds and has not fired, under the key of its alert."""
+
+    held: float  # seconds for which it had held when that was written
+
+
+@dataclass(frozen=True, slots=True)
 class Silence:
     """Alerts that match all given parts are not told, and nothing is done about them."""
 
@@ -78,6 +85,7 @@ class ActionLog:
 
 
 ALERTS = EntityType("alert", from_fields(Alert))
+PENDING_ALERTS = EntityType("pending_alert", from_fields(PendingAlert))
 SILENCES = EntityType("silence", from_fields(Silence))
 ALERT_RULES = EntityType("alert_rules", from_fields(AlertRules))
 ACTION_LOGS = EntityType("alert_actions", from_fields(ActionLog))
@@ -100,6 +108,27 @@ class AlertFired(Payload):
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         parts = (self.rule, self.severity, self.subject, self.value, self.text, self.facts, self.since, event.time)
         ALERTS.put(state, self.key, Alert(self.key, event.seq, *parts), changes)
+        if self.key in PENDING_ALERTS.all(state):
+            PENDING_ALERTS.drop(state, self.key, changes)
+
+    def columns(self) -> tuple[str | None, ...]:
+        return (self.key, self.rule)
+
+
+@payload("alert.pending")
+class AlertPending(Payload):
+    """The condition of a rule with a long `for` has held for `held` seconds, half of it at least, so that a server that
+    starts now does not count from 0. 0: it does not hold any more."""
+
+    key: str
+    rule: str
+    held: float
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        if self.held:
+            PENDING_ALERTS.put(state, self.key, PendingAlert(self.held), changes)
+        else:
+            PENDING_ALERTS.drop(state, self.key, changes)
 
     def columns(self) -> tuple[str | None, ...]:
         return (self.key, self.rule)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from muster.core.entities.base import EntityType
+from muster.core.entities.price_book import note_policy_prices
 from muster.core.payload import Doc, Payload, payload
 from muster.core.rules import Rules
 
@@ -46,5 +47,7 @@ class RulesSet(Payload):
     text: str = ""
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
-        RULES.put(state, "", RulesInForce(Rules.model_validate(self.rules), self.text), changes)
+        rules = Rules.model_validate(self.rules)
+        RULES.put(state, "", RulesInForce(rules, self.text), changes)
+        note_policy_prices(state, rules, event.time, changes)
         state.journal.note("entity", "rules")

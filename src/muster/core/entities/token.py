@@ -30,6 +30,7 @@ class Token:
     digest: str
     role: Role = "admin"  # the highest role that it allows, whatever the role of its user
     superuser: bool = False  # admin of every project, limited by `role`
+    finance: bool = False  # may read the costs of all projects, and nothing else
     created_at: float = 0.0
     expires_at: float | None = None
     revoked_at: float | None = None
@@ -40,7 +41,8 @@ TOKENS = EntityType("token", from_fields(Token), place=lambda state: state.token
 
 def within(token: Token, other: Token) -> bool:
     """Whether a token allows no more than the other one does."""
-    return at_least(other.role, token.role) and (other.superuser or not token.superuser)
+    seen = other.superuser or (not token.superuser and (other.finance or not token.finance))
+    return seen and at_least(other.role, token.role)
 
 
 def reserved(user: str) -> bool:
@@ -58,6 +60,7 @@ class TokenCreated(Payload):
     role: Role = "admin"
     superuser: bool = False
     expires_at: float | None = None
+    finance: bool = False
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         TOKENS.put(state, self.id, Token(**self.to_doc(), created_at=event.time), changes)

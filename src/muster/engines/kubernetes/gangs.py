@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from muster.core.reasons import CONSEQUENCE
 from muster.engines.base import Wait, WorkerReport
 from muster.engines.kubernetes import reasons
 from muster.engines.kubernetes.reasons import Cause
@@ -153,8 +154,9 @@ def known_cause(gang: KubernetesGang, memo: Memo) -> Cause | None:
 
 
 def _agrees(memo: Memo, cause: Cause) -> bool:
-    """Whether what the cluster did is the cause: no order came before, or it came because of that."""
-    return memo.order is None or memo.order.reason == cause[0]
+    """Whether what the cluster did is the cause: no order came before, or it came because of that, or because a worker
+    of the gang had ended, which may be the first that was heard of it."""
+    return memo.order is None or memo.order.reason in (cause[0], CONSEQUENCE)
 
 
 def kind_of(gang: KubernetesGang) -> str:
@@ -164,19 +166,20 @@ def kind_of(gang: KubernetesGang) -> str:
 def cause_of(gang: KubernetesGang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
     """Why one worker was told to exit."""
     pod = gang.pods.get(worker) or memo.gone.get(worker)
-    if pod is not None and (found := reasons.disruption(pod)) and _agrees(memo, found):
-        return found
+    node = pod["spec"].get("nodeName", "") if pod is not None else ""
+    happened = (reasons.disruption(pod) if pod is not None else None) or (
+        ("node_lost", lost[node]) if node in lost else None
+    )
+    if happened is not None and _agrees(memo, happened):
+        return happened
     if found := known_cause(gang, memo):
         return found
     if pod is None:
         return None
-    node = pod["spec"].get("nodeName", "")
-    if node in lost:
-        return "node_lost", lost[node]
     if not pod["metadata"].get("deletionTimestamp"):
         return None
     if gang.main is not None and (reasons.is_true(gang.main, "FailureTarget") or _is_over(gang.main)):
-        return "gang_member_died", "another worker of its gang had failed"
+        return CONSEQUENCE, "another worker of its gang had failed"
     return "cancelled_outside", "its pod was deleted in the cluster, not by Muster nor by Kueue"
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from muster.core.errors import EngineError
+from muster.core.reasons import CONSEQUENCE
 from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
@@ -178,9 +179,7 @@ class SlurmAdapter:
     def _clear_orphans(self) -> None:
         """Cancels requeued jobs whose next attempt does not come."""
         now = time.monotonic()
-        stopped = {
-            g.key[0] for g in self._slurm.gangs.values() if g.order is not None and g.order[1] != "gang_member_died"
-        }
+        stopped = {g.key[0] for g in self._slurm.gangs.values() if g.order is not None and g.order[1] != CONSEQUENCE}
         late = [id for id, o in self._slurm.orphans.items() if now - o.since > UNCLAIMED or o.job in stopped]
         if late:
             self._slurm.client.cancel(late)

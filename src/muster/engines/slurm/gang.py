@@ -6,9 +6,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from muster.core.reasons import CONSEQUENCE
 from muster.engines.base import WorkerReport, WorkerStatus
 from muster.engines.slurm.model import Submission
-from muster.engines.slurm.reasons import exit_of, state_from_message
+from muster.engines.slurm.reasons import ENDED_BY_SLURM, exit_of, state_from_message
 from muster.engines.slurm.shared import AttemptRecord, Key, Shared
 from muster.wire import WorkerExit
 
@@ -52,7 +53,8 @@ def end_of(gang: SlurmGang, shared: Shared, state: str, sure: bool = True) -> li
     printed = shared.output(gang.raw or gang.record.slurm, 600) if not started else ""
     otherwise = exit_of(state or "UNKNOWN", started, f"{about}; it printed: {printed}" if printed else about)
     ordered = shared.ordered(gang.key)
-    if gang.order is not None or (ordered is not None and state in ("CANCELLED", "COMPLETED", "FAILED")):
+    told = gang.order is not None or (ordered is not None and state in ("CANCELLED", "COMPLETED", "FAILED"))
+    if told and not _is_earlier(state, gang.order):
         reason = gang.order[1] if gang.order is not None else ordered.reason if ordered is not None else ""
         detail = "stopped in Slurm's queue before it had started" if not started else f"ended by Slurm ({about})"
         otherwise = WorkerExit("stopped", reason, detail, otherwise.time)
@@ -66,12 +68,19 @@ def cause_of(gang: SlurmGang | None, key: Key, worker: int, shared: Shared) -> t
         return (ended.reason, ended.detail) if ended is not None else None
     ordered = shared.ordered(key)
     message = shared.end_message(key)
-    if gang is not None and gang.order is not None:
+    state = state_from_message(message)
+    if gang is not None and gang.order is not None and not _is_earlier(state, gang.order):
         return gang.order[1], "asked to stop"
-    if state := state_from_message(message):
+    if state:
         found = exit_of(state, True, message)
         return found.reason, found.detail
     return (ordered.reason, "Slurm told the job to leave") if ordered is not None else None
+
+
+def _is_earlier(state: str, order: tuple[float, str] | None) -> bool:
+    """Whether what Slurm did to the job came before the order: the rest of a broken gang is told to stop because of
+    it."""
+    return order is not None and order[1] == CONSEQUENCE and state in ENDED_BY_SLURM
 
 
 def worker_nodes(names: Sequence[str], workers: int) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ _ENDS: Final[dict[str, tuple[Outcome, str, str]]] = {
     "CANCELLED": ("stopped", "cancelled_outside", "somebody cancelled it in Slurm"),
     "REVOKED": ("stopped", "preempted", "Slurm has moved it to another cluster"),
 }
+# The states that no order of Muster leads to.
+ENDED_BY_SLURM: Final = frozenset({*_ENDS, "REQUEUED"}) - {"CANCELLED"}
 # Text in Slurm's message to the batch script → state.
 _STATE_MARKS: Final = (
     ("DUE TO PREEMPTION", "PREEMPTED"),

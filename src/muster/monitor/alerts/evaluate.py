@@ -1,6 +1,7 @@
 """Evaluates the rules: readings and what was known before in, alerts that fire and end out. A pure function.
 
-What fires is in the state and survives the server. What is pending is in memory: after a restart its time begins again.
+What fires is in the state and survives the server. What is pending is in memory. Of a rule with a long `for`, the state
+also has how long its condition had held when half of that time was over, so that the rest follows after a restart.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from muster.core.entities.alert import Alert, AlertFired, AlertResolved
+from muster.core.entities.alert import Alert, AlertFired, AlertPending, AlertResolved, PendingAlert
 from muster.core.state import State
 from muster.core.units import format_duration
 from muster.monitor.alerts.rule import Reading, Rule, RuleSet, Subject
@@ -18,6 +19,7 @@ from muster.monitor.alerts.signals.base import View
 from muster.monitor.alerts.track import GAP, Track, advance, firing_track
 
 FIRED_MAX: Final = 1000  # alerts that one look may fire; the rest follows with the next looks
+LONG: Final = 300.0  # seconds of `for` from which on it is remembered that a condition holds
 FACT_MAX: Final = 500  # characters
 
 Tracks = Mapping[str, Track]
@@ -39,6 +41,7 @@ class Outcome:
     resolved: list[AlertResolved] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     tracks: dict[str, Track] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)  # what was pending and is not met any more
 
 
 def read_signals(rules: RuleSet, view: View) -> dict[str, list[Reading]]:
@@ -72,6 +75,31 @@ def evaluate(
     return out
 
 
+def revived(pending: Mapping[str, PendingAlert], now: float) -> dict[str, Track]:
+    """The tracks of what was pending before this server started. The time in which nobody looked does not count."""
+    return {key: Track(True, now - one.held, now) for key, one in pending.items()}
+
+
+def remembered(
+    rules: RuleSet, out: Outcome, pending: Mapping[str, PendingAlert], complete: bool, now: float
+) -> list[AlertPending]:
+    """What is written of the conditions that are pending after a look: long ones, once, and that they ended.
+
+    `complete`: whether every signal that has a value was read. After a restart some come later.
+    """
+    found: list[AlertPending] = []
+    for one in out.pending:
+        rule, held = rules.rules[one.rule], now - one.since
+        key = key_of(rule, one.subject)
+        if rule.hold >= LONG and rule.hold / 2 <= held < rule.hold and key not in pending and len(found) < FIRED_MAX:
+            found.append(AlertPending(key, rule.name, held))
+    fired = {one.key for one in out.fired}
+    for key in pending:
+        if key not in fired and (key in out.over or (complete and key not in out.tracks)):
+            found.append(AlertPending(key, key.partition(" ")[0], 0.0))
+    return found
+
+
 def exists_in(state: State) -> Callable[[Mapping[str, Any]], bool]:
     """Whether the subject of an alert is still there: a job that is not over, a node of the cluster."""
 
@@ -79,6 +107,8 @@ def exists_in(state: State) -> Callable[[Mapping[str, Any]], bool]:
         kind, name = subject["kind"], subject["name"]
         if kind == "run":
             return name in state.jobs
+        if kind == "budget":
+            return name in state.budgets
         return state.find_node(name) is not None if kind == "node" else kind != "project" or name in state.projects
 
     return exists
@@ -148,6 +178,8 @@ def _look(
     if track is None:
         if key in firing:
             out.resolved.append(_resolved(firing[key], text_of(rule, reading)))
+        elif before is not None:
+            out.over.add(key)
         return
     if track.firing and key not in firing and (key in alerts or len(out.fired) >= FIRED_MAX):
         track = Track(track.met, track.since, track.seen)  # later: too many now, or the end of the last one is untold

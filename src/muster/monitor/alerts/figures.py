@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 RUNS_MAX: Final = 20_000  # the run whose attempt began longest ago is dropped for another
 DEVICES_MAX: Final = 4096  # devices of a run
@@ -31,6 +31,13 @@ DEVICE_FIGURES: Final = frozenset({"gpu", "gpu_memory_share", "gpu_throttled"}) 
 _DEVICE: Final = "system/gpu"
 _SYSTEM: Final = "system/"
 _FIRST_RANK: Final = 0
+
+
+class MachineFigures(NamedTuple):
+    """The last sample of a node, as far as signals read it."""
+
+    disk: float | None = None  # the used part of its fullest file system
+    lost: float | None = None  # packets in a minute: errors and drops
 
 
 @dataclass(slots=True)
@@ -92,12 +99,13 @@ class Evaluations:
     best: float | None = None
     best_step: int = 0
     since: int = 0
+    best_at: float = 0.0  # by the server's clock
 
-    def take(self, steps: Sequence[int], values: Sequence[float]) -> None:
+    def take(self, steps: Sequence[int], values: Sequence[float], now: float) -> None:
         sign = -1.0 if self.metric in HIGHER_IS_BETTER else 1.0
         for step, value in zip(steps, values, strict=True):
             if self.best is None or sign * value < sign * self.best:
-                self.best, self.best_step, self.since = value, step, 0
+                self.best, self.best_step, self.since, self.best_at = value, step, 0, now
             else:  # a value that is not a number is no improvement either
                 self.since += 1
 
@@ -147,7 +155,7 @@ class RunFigures:
                 self._take_device((rank, place), plain, values, now)
         elif rank == _FIRST_RANK and not name.startswith(_SYSTEM):
             if name in LOWER_IS_BETTER or name in HIGHER_IS_BETTER:
-                self.evaluations.setdefault(name, Evaluations(name)).take(steps, values)
+                self.evaluations.setdefault(name, Evaluations(name)).take(steps, values, now)
             elif self.steps.metric in ("", name):
                 self.steps.metric = name
                 self.steps.take(steps, times)

@@ -26,7 +26,8 @@ SOON: Final = 5.0  # seconds between two looks when something has happened
 EXAMPLES: Final = 5  # of a rule
 # They come from reports that are not kept, so that nothing can be said about them.
 UNKNOWN: Final = frozenset({
-    "data_wait", "rank_wait", "save_share", "server_behind", "server_disk", "messages_waiting",
+    "data_wait", "rank_wait", "save_share", "node_disk", "node_network_errors", "server_behind", "server_disk",
+    "messages_waiting", "budget_used", "budget_forecast", "cost_spike", "cost_without_improvement",
 })  # fmt: skip
 _LEFT_OUT: Final = ("alert.", "silence.")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 Severity = Literal["info", "warning", "critical"]
-ActionKind = Literal["save", "stop", "restart", "quarantine"]
-SubjectKind = Literal["run", "node", "project", "server"]
+ActionKind = Literal["save", "stop", "restart", "lower_priority", "pause_study", "quarantine"]
+SubjectKind = Literal["run", "node", "project", "budget", "server"]
 
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 ACTIONS: Final[tuple[ActionKind, ...]] = get_args(ActionKind)
@@ -20,7 +20,7 @@ class Subject:
     """What an alert is about. Fields that do not apply are empty."""
 
     kind: SubjectKind
-    name: str  # the id of a job, the name of a node or a project
+    name: str  # the id of a job, the name of a node, a project or a budget
     title: str = ""  # for people; the name if it is empty
     project: str = ""
     queue: str = ""

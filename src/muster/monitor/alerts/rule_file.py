@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, cast
@@ -27,9 +27,9 @@ from urllib.parse import urlsplit
 
 from muster.core import units
 from muster.core.document import Sort, read_document
-from muster.core.errors import SpecError
+from muster.core.field_reader import FieldReader, parse_file
 from muster.core.fields import as_text
-from muster.core.report import At, Report, Stop, is_null, shown
+from muster.core.report import At, Report, is_null, shown
 from muster.core.suggest import did_you_mean
 from muster.monitor.alerts.rule import ACTIONS, KEEP, SEVERITIES, Action, Example, Groups, Rule, RuleSet, Scope
 from muster.monitor.alerts.runbooks import runbooks
@@ -57,19 +57,15 @@ def parse_alert_rules(
 
     `receivers`: the names that `notify` may use; None: any.
     """
-    report = Report()
-    found = RuleSet()
-    try:
-        raw = read_document(text, report, FILE)
-        reader = _Reader(report, receivers)
+
+    def read(raw: Mapping[str, Any], report: Report) -> RuleSet:
+        reader = _Reader(report, receivers=receivers)
         base = _default_texts()
         found = RuleSet(reader.rules(reader.mapping(raw.get("rules"), ("rules",)), base), reader.groups(raw))
         reader.refuse(raw, ("groups", "rules"), ())
-    except Stop:
-        pass
-    if report.found:
-        raise SpecError(report.problems(), source, HINT)
-    return found
+        return found
+
+    return parse_file(text, FILE, source, HINT, read)
 
 
 @cache
@@ -90,12 +86,10 @@ def _default_texts() -> Mapping[str, Mapping[str, Any]]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _Reader(FieldReader):
     """Reads as much as it can, and reports what it can't."""
 
-    report: Report
-    receivers: Collection[str] | None
-    wrong: set[At] = field(default_factory=set)
+    receivers: Collection[str] | None = None
 
     def rules(self, raw: Mapping[str, Any], base: Mapping[str, Mapping[str, Any]]) -> dict[str, Rule]:
         names = [*base, *(name for name in raw if name not in base)]
@@ -248,65 +242,6 @@ class _Reader:
         if fires(rule, rule.quiet):
             hint = "Write values on the other side of the threshold, or for less than `for`."
             self.add((*at, "examples", "quiet"), "values with which the rule fires", "values that don't", hint)
-
-    # --- values -------------------------------------------------------------------------------------------------------
-    def add(self, at: At, given: str, expected: str, hint: str) -> None:
-        self.wrong.add(at)
-        self.report.add(at, given, expected, hint)
-
-    def mapping(self, raw: Any, at: At) -> Mapping[str, Any]:
-        if is_null(raw):
-            return {}
-        if not isinstance(raw, Mapping):
-            self.add(at, shown(raw), "a mapping", "Write one `key: value` a line, indented.")
-            return {}
-        return {as_text(key): value for key, value in raw.items()}
-
-    def refuse(self, raw: Mapping[Any, Any], known: Collection[str], at: At) -> None:
-        for key in raw:
-            if key not in known:
-                hint = did_you_mean(as_text(key), known, f"There are: {', '.join(known)}.")
-                self.add((*at, as_text(key)), "a key that does not exist", "one of the known keys", hint)
-
-    def value(
-        self, raw: Mapping[str, Any], key: str, at: At, parse: Callable[[str], Any], expected: str, usual: Any
-    ) -> Any:
-        given = raw.get(key)
-        if is_null(given):
-            return usual
-        try:
-            return parse(as_text(given))
-        except units.InvalidValue as unfit:
-            self.add((*at, key), shown(given), expected, unfit.hint or f"Write {expected}.")
-            return usual
-
-    def choice(self, raw: Mapping[str, Any], key: str, at: At, known: Collection[str], usual: str = "") -> str:
-        given = raw.get(key)
-        name = usual if is_null(given) else as_text(given).strip()
-        if name not in known:
-            self.add((*at, key), shown(given), f"one of {', '.join(known)}", did_you_mean(name, known))
-        return name
-
-    def text(self, raw: Mapping[str, Any], key: str, at: At, expected: str, example: str) -> str:
-        given = raw.get(key)
-        name = "" if is_null(given) or isinstance(given, Mapping | list) else as_text(given).strip()
-        if not 0 < len(name) <= 500:
-            self.add((*at, key), shown(given), expected, f"Write, for example, `{example}`.")
-        return name
-
-    def names(self, raw: Mapping[str, Any], key: str, at: At) -> tuple[str, ...]:
-        given = raw.get(key)
-        if is_null(given):
-            return ()
-        if isinstance(given, Mapping):
-            self.add((*at, key), shown(given), "a list of names", f"Write, for example, `{key}: [one, two]`.")
-            return ()
-        return tuple(as_text(one) for one in (given if isinstance(given, list | tuple) else [given]))
-
-    def known(self, names: Collection[str], known: Collection[str], at: At, expected: str) -> None:
-        for name in names:
-            if name not in known:
-                self.add(at, shown(name), expected, did_you_mean(name, known))
 
 
 def _any_number(text: str) -> float:

@@ -1,7 +1,8 @@
 """Since when a rule's condition holds for one subject: quiet, pending or firing. Pure functions.
 
 The time between two looks counts only while the looks come regularly. After a gap, such as a server that was down or a
-clock that jumped, a pending alert waits for its whole time again, and one that fires stays.
+clock that jumped, a pending alert waits for its whole time again, less what is remembered of it, and one that fires
+stays.
 """
 
 from __future__ import annotations

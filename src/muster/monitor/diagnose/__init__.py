@@ -48,10 +48,11 @@ def diagnose(evidence: Evidence) -> list[Finding]:
 
 
 def outcome(evidence: Evidence, findings: list[Finding]) -> Outcome:
-    """Healthy only if enough is known to see a fault, and no rank does what the others don't."""
+    """Healthy only if enough is known to see a fault, no rank does what the others don't, and the devices work."""
     if findings:
         return "found"
-    return "healthy" if evidence.told and slow_rank.odd_rank(evidence) is None else "unknown"
+    healthy = evidence.told and slow_rank.odd_rank(evidence) is None and not _idle(evidence)
+    return "healthy" if healthy else "unknown"
 
 
 def verdict(evidence: Evidence, findings: list[Finding]) -> str:
@@ -60,7 +61,17 @@ def verdict(evidence: Evidence, findings: list[Finding]) -> str:
         return findings[0].text
     if outcome(evidence, findings) == "healthy":
         return "Healthy: no cause of lost time stands out."
+    if _idle(evidence):
+        return (
+            f"Don't know: its devices are in use {evidence.device_use:.0%} of the time, and no cause that is known "
+            "explains the rest."
+        )
     return "Don't know: too little is known of this run to say."
+
+
+def _idle(evidence: Evidence) -> bool:
+    """Whether devices are idle for a part of the time that has to have a cause."""
+    return evidence.accelerators > 0 and evidence.device_use is not None and evidence.device_use < devices.IDLE
 
 
 def looked_at(evidence: Evidence) -> list[str]:

@@ -45,7 +45,9 @@ def small_batch(evidence: Evidence) -> Finding | None:
     use, room, samples = evidence.device_use, mean(one.memory_share for one in evidence.ranks), evidence.samples
     if use is None or room is None or not 0.02 <= use < IDLE or room >= ROOM or evidence.slow is not None:
         return None
-    launching, waits = samples.share("framework"), evidence.share("data")
+    # With a device, the backward pass is in a thread of its own, and the main thread sleeps meanwhile.
+    launching = samples.share("framework") + samples.share("backward_wait")
+    waits = evidence.share("data")
     if not evidence.sampled or bounds(launching, samples.looks)[0] < LAUNCHING or (waits or 0.0) >= NO_DATA:
         return None
     lines = [

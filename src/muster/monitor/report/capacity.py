@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from muster.core.period import Period
 from muster.monitor import rollup
 from muster.monitor.report.facts import HOUR, Facts, Terms
 from muster.monitor.report.figure import Figure, ratio
-from muster.monitor.report.period import Period
 from muster.monitor.rollup import ALL, Bucket, merge
 
 TARGET: Final = 0.70

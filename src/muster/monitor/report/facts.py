@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from muster.core.period import Period
 from muster.core.reasons import REASONS
 from muster.core.resources import WHOLE
-from muster.monitor.report.period import Period
 from muster.monitor.rollup import Bucket
 from muster.monitor.time_ledger import SECOND
 
@@ -44,6 +44,13 @@ class HeldFact(NamedTuple):
     pool: str  # empty: not known
     hours: float  # unit-hours
     parts: Mapping[str, int]
+
+
+class CostFact(NamedTuple):
+    """What the cost ledger has of a run in the period: an amount in millionths, and hours without a price."""
+
+    amount: int
+    unpriced: float
 
 
 class WaitFact(NamedTuple):
@@ -89,13 +96,12 @@ class UseFact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is the same for all periods: what is covered, prices and targets."""
+    """What is the same for all periods: what is covered, and targets."""
 
     now: float
     first: float  # the time of the first event that is recorded
     whole: bool  # all projects are covered, so that the use of the pools says something
     unit: str  # accelerator or cpu
-    price: Callable[[str], float]  # of a pool, per accelerator and hour, or per node and hour if it has none; 0: none
     spot: Callable[[str], bool]
     targets: Mapping[tuple[str, bool], float]  # target waits by class of work and high priority
 
@@ -106,6 +112,7 @@ class Facts:
 
     runs: Mapping[str, RunFact] = field(default_factory=dict)
     held: Sequence[HeldFact] = ()
+    costs: Mapping[str, CostFact] = field(default_factory=dict)  # by run
     waits: Sequence[WaitFact] = ()
     attempts: Mapping[str, Sequence[AttemptFact]] = field(default_factory=dict)  # of runs that failed or started again
     use: Sequence[UseFact] = ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from muster.core.period import Period
 from muster.monitor.report.facts import Facts, RunFact, Terms
 from muster.monitor.report.figure import Figure, percentile, ratio
-from muster.monitor.report.period import Period
 
 SUCCESS: Final = 0.95
 PLATFORM: Final = ("node", "worker")  # categories of failures that are not the program's

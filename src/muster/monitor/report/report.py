@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster.api.report import FigureView, PeriodView, WasteView
+from muster.core.period import Period
 from muster.monitor.report.capacity import capacity_figures
 from muster.monitor.report.facts import Facts, Terms, within
 from muster.monitor.report.figure import Figure
 from muster.monitor.report.outcomes import failure_figures, run_figures, wait_figures
-from muster.monitor.report.period import Period
 from muster.monitor.report.spending import spending_figures
 from muster.monitor.report.waste import wastes
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from muster.monitor.report.facts import HOUR, UNIT_HOUR, Facts, HeldFact, RunFact, Terms
+from muster.core.money import MICRO
+from muster.monitor.report.facts import UNIT_HOUR, Facts, RunFact, Terms
 from muster.monitor.report.figure import Figure, ratio
-from muster.monitor.time_ledger import SECOND
 
 _UNPRICED = "no price: give the pools a `price` in the policy (`muster queue rules`)"
+_NOTHING = "nothing was charged for an experiment: pools without a `price` are not"
 
 
 class _Costs(NamedTuple):
@@ -21,16 +22,9 @@ class _Costs(NamedTuple):
 
 def spending_figures(facts: Facts, terms: Terms) -> Iterator[Figure]:
     yield _effective(facts, terms)
-    costs = _costs(facts, terms)
+    costs = _costs(facts)
     yield _per_experiment(costs)
     yield _per_family(facts, costs)
-
-
-def cost_of_held(one: HeldFact, price: float) -> float:
-    """At a price per accelerator and hour; per node and hour if it held none."""
-    if one.unit == "accelerator":
-        return one.hours * price
-    return one.nodes * sum(one.parts.values()) / (SECOND * HOUR) * price
 
 
 def family_of(run: RunFact) -> tuple[str, str]:
@@ -56,22 +50,18 @@ def _effective(facts: Facts, terms: Terms) -> Figure:
     )
 
 
-def _costs(facts: Facts, terms: Terms) -> _Costs:
+def _costs(facts: Facts) -> _Costs:
     by_experiment: dict[str, float] = {}
     by_family: dict[tuple[str, str], float] = {}
-    prices: dict[str, float] = {}
     unpriced, priced = 0.0, False
-    for one in facts.held:
-        experiment = facts.experiment(one.run)
+    for run, one in facts.costs.items():
+        experiment = facts.experiment(run)
         if experiment is None:
             continue
-        price = prices.get(one.pool)
-        if price is None:
-            price = prices[one.pool] = terms.price(one.pool) if one.pool else 0.0
-        if not price:
-            unpriced += one.hours
+        unpriced += one.unpriced
+        if not one.amount:
             continue
-        priced, cost = True, cost_of_held(one, price)
+        priced, cost = True, one.amount / MICRO
         by_experiment[experiment.id] = by_experiment.get(experiment.id, 0.0) + cost
         family = family_of(experiment)
         by_family[family] = by_family.get(family, 0.0) + cost
@@ -84,9 +74,9 @@ def _per_experiment(costs: _Costs) -> Figure:
         "experiment_cost",
         "Cost per experiment",
         "amount",
-        "the price of the hours that experiments and their tasks held then, over the experiments that held any",
+        "what the cost ledger has of experiments and their tasks then, over the experiments with an amount",
         ratio(total, count),
-        "" if count else _UNPRICED if costs.unpriced else "no experiment held anything",
+        "" if count else _UNPRICED if costs.unpriced else _NOTHING,
         better="lower",
         details={"cost": total, "experiments": count, "unpriced_hours": costs.unpriced} if count else {},
     )
@@ -99,19 +89,13 @@ def _per_family(facts: Facts, costs: _Costs) -> Figure:
         if one.phase == "succeeded" and (experiment := facts.experiment(one.id)) is not None
     }
     found = [cost for family, cost in costs.by_family.items() if family in good]
-    why = (
-        "no family had a run that succeeded"
-        if costs.priced
-        else _UNPRICED
-        if costs.unpriced
-        else "no experiment held anything"
-    )
+    why = "no family had a run that succeeded" if costs.priced else _UNPRICED if costs.unpriced else _NOTHING
     return Figure(
         "family_cost",
         "Cost per successful family",
         "amount",
-        "the price of what families held then of which a run succeeded then, over these families; a family is the tag "
-        "`family`, else the experiment, else the name of the job",
+        "what the cost ledger has then of families of which a run succeeded then, over these families; a family is the "
+        "tag `family`, else the experiment, else the name of the job",
         ratio(sum(found), len(found)),
         "" if found else why,
         better="lower",

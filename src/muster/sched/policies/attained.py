@@ -1,4 +1,7 @@
-"""Least attained service: jobs with little service so far go first, in a few levels; within a level in FIFO order."""
+"""Least attained service: jobs with little service so far go first, in a few levels; within a level in FIFO order.
+
+What the other trials of its study had run before counts as service of a trial.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,11 @@ class Attained:
     def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
         priority, until = priority_now(job, queue, now)
         share = width(job)
-        level = bisect_right(queue.levels, (attained(job, now) - PAST) * share * EXACT)
+        level = bisect_right(queue.levels, (attained(job, now) + job.study_ran - PAST) * share * EXACT)
         since = runs_since(job)
         if since is not None and level < len(queue.levels):
-            until = min(until, max(since + queue.levels[level] / share + PAST, now + PAST))
+            ends = since + queue.levels[level] / share - job.study_ran
+            until = min(until, max(ends + PAST, now + PAST))
         return Standing((priority, level), (job.number,), until)
 
     def rank(self, band: Hashable, key: Key, history: History) -> Key:

@@ -3,8 +3,9 @@
 Higher priority first. Within a priority, jobs are ranked by their value: the best rate of completions per second that
 running the job gives (the Gittins index, see `History.value`), divided by the accelerators that it takes. The estimate
 uses how long the user's jobs of that size ran, how long this job has run, and its declared `max_duration`. A job that
-was expected to be short and is not falls back as its run time grows. The value doubles each time a job has waited for
-the wait target of its class of work. A waiting job may preempt running jobs whose total value is below its own by the
+was expected to be short and is not falls back as its run time grows. A trial of a study is a part of one job: its value
+is divided by the number of trials that the study has yet to run. The value doubles each time a job has waited for the
+wait target of its class of work. A waiting job may preempt running jobs whose total value is below its own by the
 policy's margin.
 """
 
@@ -33,6 +34,7 @@ class Band(NamedTuple):
     share: float  # accelerators, or workers where there are none; see `width`
     limit: float  # maximum run time in seconds; inf without a limit
     late: int  # how many times it has waited for its wait target
+    parts: int  # of a trial: how many trials its study had yet to run, as a power of two, so that many have one band
 
 
 class Predicted:
@@ -52,7 +54,8 @@ class Predicted:
             until = min(until, since + EDGES[step + 1])
         late, later = _lateness(job, rules, int(priority), now)
         limit = job.spec.max_duration or inf
-        band = Band(priority, groups_of(job.user, job.spec), step, restart_cost, width(job), limit, late)
+        parts = 1 << (job.study_left - 1).bit_length()
+        band = Band(priority, groups_of(job.user, job.spec), step, restart_cost, width(job), limit, late, parts)
         until = min(until, later)
         return Standing(band, (job.number,), until if until > now else inf)
 
@@ -66,11 +69,11 @@ class Predicted:
 
 
 def _ends(band: Band, history: History) -> float:
-    """Completions per second, doubled for each wait target that has passed."""
+    """Completions per second, of a trial those of its whole study, doubled for each wait target that has passed."""
     known = history.value(band.groups, band.step, band.restart_cost) if history.known else UNKNOWN
     if band.limit < inf:  # it ends by then in any case
         known = max(known, 1.0 / max(band.limit - EDGES[band.step] + band.restart_cost, 1.0))
-    return float(known * 2.0**band.late)
+    return float(known * 2.0**band.late / band.parts)
 
 
 def _lateness(job: Job, rules: Rules, priority: int, now: float) -> tuple[int, float]:

@@ -1,4 +1,7 @@
-"""Higher priority first, then the shortest expected run time. Running jobs are not preempted."""
+"""Higher priority first, then the shortest expected run time. Running jobs are not preempted.
+
+A trial takes as long as all trials that its study has yet to run, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Shortest:
 
     def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
         priority, until = priority_now(job, queue, now)
-        return Standing(None, (-priority, expected(job, rules), job.number), until)
+        return Standing(None, (-priority, expected(job, rules) * job.study_left, job.number), until)
 
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         return key

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from muster.server.content import Served, declared, send, staged
+from muster.server.quarantine import refuse
 from muster.track.artifacts import Artifact
 from muster.track.blob_store import SMALL, Stage
 from muster.track.holders import of_user
@@ -64,6 +65,8 @@ async def _download(
     request: Request, context: MlflowContext, find: Callable[[MlflowContext, Any], Artifact], what: Any
 ) -> Response:
     found = await to_thread.run_sync(find, context, what)
+    if request.method != "HEAD":
+        await to_thread.run_sync(refuse, context.track, found.digest)
     mime = str(found.doc.get("mime") or mimetypes.guess_type(found.path)[0] or "")
     served = Served(
         found.digest, found.bytes, found.name, mime, lambda start, stop: files.read(context, found, start, stop)

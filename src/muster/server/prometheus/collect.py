@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
@@ -11,12 +12,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from muster import __version__
+from muster.control.cost_pending import pending_of
 from muster.control.counters import Counters, Durations, Labels
+from muster.core.entities.price_book import book_zone
+from muster.core.money import MICRO
+from muster.cost.ledger import local_day
+from muster.cost.report.sums import Sum, hours
 from muster.monitor import families, rollup
 from muster.monitor.families import Family
 from muster.server.leader import Leader
 from muster.server.prometheus.requests import Requests
-from muster.server.prometheus.snapshot import Snapshot
+from muster.server.prometheus.snapshot import Snapshot, bounded
+from muster.track.cost_reads import CostFilter, read_sums
 
 ASIDE_MAX: Final = 100
 _THOUSANDTHS: Final = {
@@ -84,6 +91,29 @@ def work(counters: Counters, found: Snapshot) -> Iterator[Metric]:
     yield _of(families.ALERTS, found.alerts)
     for family, counts in ((families.NODES_BLIND, found.blind.nodes), (families.DEVICES_BLIND, found.blind.devices)):
         yield _of(family, {(pool,): counts.get(pool, 0) for pool in {**pools, **counts}})
+
+
+def costs(leader: Leader) -> Iterator[Metric]:
+    """One query of the sums of today, and what runs now; nothing where the store keeps no record."""
+    if leader.track is None:
+        return
+    now, state = leader.clock.now(), leader.store.state()
+    today = local_day(now, book_zone(state))
+    by = ("project", "pool", "account")
+    with leader.track.db.reading() as connection:
+        rows = [Sum(keys, *sums) for keys, sums in read_sums(connection, CostFilter(today, today), by)]
+    charged: Counter[Labels] = Counter()
+    unpriced: Counter[Labels] = Counter()
+    for one in rows:
+        charged[(*one.keys, one.currency)] += one.amount
+        if one.unpriced:
+            unpriced[one.keys[:2]] += one.unpriced
+    pending: Counter[Labels] = Counter()
+    for each in leader.look(lambda state: pending_of(state, now, None)):
+        pending[each.payer.project, each.payer.pool, each.currency] += each.amount
+    yield _of(families.COST_TODAY, {key: amount / MICRO for key, amount in bounded(charged).items()})
+    yield _of(families.COST_PENDING, {key: amount / MICRO for key, amount in bounded(pending).items()})
+    yield _of(families.COST_UNPRICED, {key: hours(held) for key, held in bounded(unpriced).items()})
 
 
 def _of(family: Family, values: Mapping[Labels, float]) -> Metric:

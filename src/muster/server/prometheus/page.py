@@ -13,7 +13,7 @@ from muster.core.state import State
 from muster.monitor.exposition import dcgm_text, device_text, fault_text, node_text
 from muster.server.leader import Leader
 from muster.server.prometheus import snapshot
-from muster.server.prometheus.collect import Families, process, server, work
+from muster.server.prometheus.collect import Families, costs, process, server, work
 from muster.server.prometheus.requests import Requests
 from muster.server.prometheus.snapshot import Snapshot
 
@@ -43,7 +43,7 @@ def _pieces(leader: Leader | None, requests: Requests, parts: Collection[str]) -
             return snapshot.take(state, leader.controller.board, leader.sampler, leader.samples, now)
 
         found = leader.look(look)
-        yield generate_latest(Families(work(leader.counters, found)))
+        yield generate_latest(Families([*work(leader.counters, found), *costs(leader)]))
         yield fault_text(found.faults)
     nodes, devices = leader.samples.fresh(now)
     if "nodes" in parts:

@@ -71,6 +71,7 @@ class TokenBody(BaseModel):
     user: str | None = Field(None, pattern=USER, description="yourself when null")
     role: Role = Field("admin", description="the most that it may be used for")
     superuser: bool = Field(False, description="admin of every project, within the role")
+    finance: bool = Field(False, description="may read the costs of all projects, and nothing else")
     expires_in: float | None = Field(None, gt=0, le=10 * 365 * 86_400, description="seconds")
 
 
@@ -86,6 +87,8 @@ def whoami(leader: Leading, caller: Caller) -> Whoami:
 @router.get("/projects", openapi_extra=needs("anyone"))
 def list_projects(leader: Leading, caller: Caller) -> ProjectList:
     def look(state: State) -> list[ProjectView]:
+        if caller.token.finance:  # names alone
+            return [{"name": name, "description": "", "members": {}, "role": None} for name in state.projects]
         visible = caller.projects(state)
         found = [p for p in state.projects.values() if visible is None or p.name in visible]
         return [_project_view(project, caller.role(state, project.name)) for project in found]
@@ -153,13 +156,18 @@ def create_token(body: TokenBody, leader: Leading, caller: Caller) -> TokenCreat
     _check_name(user)
     if not caller.superuser and (user != caller.user or body.superuser):
         raise NotAllowed("Only an administrator makes tokens for others.", "Leave `user` out, or ask an administrator.")
-    role, most = lower(body.role, caller.token.role), caller.token.expires_at
+    if body.finance and not caller.superuser:
+        raise NotAllowed("Only an administrator makes a token for finance.", "Ask whoever runs this server.")
+    if body.finance and body.superuser:
+        raise Invalid("finance and superuser were given.", "Give one of them.")
+    wanted: Role = "viewer" if body.finance else body.role
+    role, most = lower(wanted, caller.token.role), caller.token.expires_at
     identity, shown, kept = new_token()
     now = leader.clock.now()
     expires = now + body.expires_in if body.expires_in else None
     if most is not None:
         expires = min(expires or most, most)
-    event = token_event(identity, body.name, user, kept, role, body.superuser, expires, caller.user, now)
+    event = token_event(identity, body.name, user, kept, role, body.superuser, expires, caller.user, now, body.finance)
 
     def propose(state: State) -> Entry:
         check_tokens(state, user, now, leader.quota_of(caller))
@@ -195,11 +203,11 @@ def revoke_token(token: TokenRef, leader: Leading, caller: Caller) -> TokenView:
 def _lowered(state: State, body: TokenBody, made: Token) -> list[str]:
     """What the new token allows less than was asked for, and why."""
     notes = []
-    if "role" in body.model_fields_set and made.role != body.role:
+    if "role" in body.model_fields_set and made.role != body.role and not made.finance:
         notes.append(f"Its role is {made.role}, not {body.role}: the token that made it allows no more.")
     if body.expires_in and made.expires_at is not None and made.expires_at < made.created_at + body.expires_in:
         notes.append("It ends sooner than asked for: with the token that made it.")
-    if made.superuser:
+    if made.superuser or made.finance:
         return notes
     held = [project.members[made.user] for project in state.projects.values() if made.user in project.members]
     if not held:

@@ -151,10 +151,10 @@ def get_alert(number: Number, leader: Leading, caller: Caller) -> AlertDetail:
     found = leader.store.events(EventFilter(kind="alert.fired", after=number - 1, limit=1))
     state = leader.store.state()
     visible = caller.projects(state)
-    if not found or found[0].seq != number or not _sees(visible, found[0].project):
+    fired = cast("AlertFired", found[0].data) if found and found[0].seq == number else None
+    if fired is None or not _sees(visible, found[0].project, fired.subject["kind"]):
         raise NotFound(f"There is no alert {number} that you can see.", "See `muster alerts`.")
     event = found[0]
-    fired = cast("AlertFired", event.data)
     return leader.look(lambda state: _detail(leader, state, event, fired))
 
 
@@ -201,11 +201,15 @@ def end_silence(
 def _list(leader: Leader, state: State, caller: Identity, pending: Any, now: float) -> AlertList:
     rules, visible, alerts = leader.alerts.rules(state), caller.projects(state), ALERTS.all(state)
     quiet = muted(rules, alerts, SILENCES.all(state).values(), now)
-    views = [_view(alert, quiet.get(alert.key, "")) for alert in alerts.values() if _sees(visible, alert.project)]
+    views = [
+        _view(alert, quiet.get(alert.key, ""))
+        for alert in alerts.values()
+        if _sees(visible, alert.project, alert.subject["kind"])
+    ]
     views += [
         _pending_view(rules.rules[one.rule], one)
         for one in pending
-        if one.rule in rules.rules and _sees(visible, one.subject.project)
+        if one.rule in rules.rules and _sees(visible, one.subject.project, one.subject.kind)
     ]
     silences = [_silence_view(one) for one in SILENCES.all(state).values() if _sees(visible, one.project)]
     return {"now": now, "alerts": views, "silences": silences}
@@ -325,9 +329,9 @@ def _silence_view(one: Silence) -> SilenceView:
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
-def _sees(visible: list[str] | None, project: str) -> bool:
-    """Alerts of nodes and of the server have no project, and everybody sees them."""
-    return visible is None or not project or project in visible
+def _sees(visible: list[str] | None, project: str, kind: str = "") -> bool:
+    """Alerts of nodes and of the server have no project, and everybody sees them; but not budgets over projects."""
+    return visible is None or project in visible or (not project and kind != "budget")
 
 
 def _project_of(body: SilenceBody, state: State, caller: Identity) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from muster.core.errors import NotFound
 from muster.core.record_events import ArtifactPut, ArtifactRemoved
 from muster.server.content import Served, declared, send, staged
 from muster.server.context import HEAVY, Caller, Leading, Tracked
+from muster.server.quarantine import Why, check_open
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.routes.blobs import Hex
 from muster.server.typed_routes import needs, typed_router
@@ -53,17 +55,19 @@ def list_artifacts(
     run = find_run(leader, track, caller, ref)
     prefix = check_path(prefix.strip("/")) if prefix.strip("/") else ""
     found = track.artifacts.list(run.id, prefix) if flat else track.artifacts.children(run.id, prefix)
-    files = [one.to_dict() for one in found if isinstance(one, Artifact)]
+    files = views(track, run.id, [one for one in found if isinstance(one, Artifact)])
     folders = [one.to_dict() for one in found if isinstance(one, Folder)]
     return {"run": run.id, "prefix": prefix, "files": files, "folders": folders}
 
 
 @router.get("/artifacts/{path:path}", response_class=StreamingResponse, openapi_extra=needs("viewer"))
 def get_artifact(
-    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, caller: Caller
+    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, caller: Caller, why: Why = None
 ) -> Response:
-    """The content, or a range of it."""
-    return send(request, _served(track, find_run(leader, track, caller, ref).id, path))
+    """The content, or a range of it. Quarantined content is for administrators, with a reason."""
+    served = _served(track, find_run(leader, track, caller, ref).id, path)
+    check_open(track, caller, served.digest, why)
+    return send(request, served)
 
 
 @router.head("/artifacts/{path:path}", response_class=Response, openapi_extra=needs("viewer"))
@@ -102,6 +106,7 @@ async def put_artifact(
         lacking = await run_in_threadpool(track.blobs.missing, [digest], holder)
         if lacking:
             raise unknown(digest)
+        await run_in_threadpool(check_open, track, caller, digest)
         return (await run_in_threadpool(track.artifacts.put, run.id, path, digest, **to)).to_dict()
     async with staged(request, track.blobs) as stage:
         made = await run_in_threadpool(track.artifacts.upload, run.id, path, stage, size, holder.owner, **to)
@@ -129,6 +134,19 @@ def get_code(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> Co
         "diff": diff.digest if diff else None,
         "files": dict(manifest.files) if manifest else None,
     }
+
+
+def views(track: Tracking, run: str, found: Sequence[Artifact]) -> list[ArtifactView]:
+    """Artifacts of a run with what scans found."""
+    verdicts, shown = track.scans.verdicts(run, found), list[ArtifactView]()
+    for one in found:
+        view, verdict = one.to_dict(), verdicts.get(one.path)
+        if verdict is not None:
+            view["scan"] = verdict.status
+        if verdict is not None and verdict.findings:
+            view["findings"] = [finding.to_dict() for finding in verdict.findings]
+        shown.append(view)
+    return shown
 
 
 def _served(track: Tracking, run: str, path: str) -> Served:

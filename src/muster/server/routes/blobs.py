@@ -17,6 +17,7 @@ from muster.server.auth import Identity
 from muster.server.content import Served, receive, send
 from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
+from muster.server.quarantine import Why, check_open
 from muster.server.record_context import find_run, holder_of
 from muster.server.routes.worker import CallingAttempt
 from muster.server.typed_routes import needs, typed_router
@@ -83,10 +84,19 @@ async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tra
 
 @router.get("/blobs/{digest}", response_class=StreamingResponse, openapi_extra=needs("viewer"))
 def get_blob(
-    digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller, run: Run = None
+    digest: Digest,
+    request: Request,
+    leader: Leading,
+    track: Tracked,
+    caller: Caller,
+    run: Run = None,
+    why: Why = None,
 ) -> Response:
-    """The content, or a range of it. `run` names a run that refers to it; not needed for artifacts."""
-    return send(request, _served(leader, track, caller, digest, run))
+    """The content, or a range of it. `run` names a run that refers to it; not needed for artifacts. Quarantined content
+    is for administrators, with a reason."""
+    served = _served(leader, track, caller, digest, run)
+    check_open(track, caller, digest, why)
+    return send(request, served)
 
 
 @router.head("/blobs/{digest}", response_class=Response, openapi_extra=needs("viewer"))

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from muster.api.execs import ExecClosed, ExecOffset, ExecRequest, ExecView
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotStarted
@@ -88,7 +89,12 @@ async def exec_input(
     one = await _of_user(leader, caller, ref, ident)
     if one.ended is not None:
         raise Conflict("The exec session has ended.")
-    return {"end": await leader.execs.write(one, one.input, at, await _body(request), wait)}
+    try:
+        data = await _body(request)
+    except ClientDisconnect:
+        one.client.cut = time.monotonic()
+        raise
+    return {"end": await leader.execs.write(one, one.client, one.input, at, data, wait, _cut(request))}
 
 
 @router.get("/jobs/{ref}/exec/{ident}/output", response_class=Response, openapi_extra=needs("member"))
@@ -141,7 +147,9 @@ async def exec_host_output(
 ) -> ExecOffset:
     """Takes the command's frames; waits for a client that is slow to read them."""
     one = leader.execs.of_attempt(ident, calling_attempt)
-    return {"end": await leader.execs.write(one, one.output, at, await _body(request), WAIT)}
+    assert one.host is not None
+    data = await _body(request)
+    return {"end": await leader.execs.write(one, one.host, one.output, at, data, WAIT, _cut(request))}
 
 
 @router.post("/ingest/exec/{ident}/end", openapi_extra=needs("attempt"))

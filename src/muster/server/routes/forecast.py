@@ -7,7 +7,8 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from muster.api.why import Calibration, ForecastList, JobForecast, QueuedForecast
+from muster.api.why import Calibration, ForecastList, JobForecast, QueuedForecast, RunEstimate
+from muster.control.cost_before import CostFacts, cost_before, cost_facts
 from muster.control.score import calibration
 from muster.core.errors import NotFound
 from muster.core.state import State
@@ -64,9 +65,16 @@ def job_forecast(
     """When a queued job will start; `forecast` is null for a job that does not wait."""
     job = find_job(leader, caller, ref)
     ends = leader.ingest.expected_ends()
-    snapshot, estimate = leader.look(
-        lambda state: (_snapshot(leader, state, job.id, ends), run_estimate(state, state.jobs.get(job.id, job)))
-    )
+    now = leader.clock.now()
+    risks = leader.spot_history.risks(leader.store.state(), now)
+
+    def look(state: State) -> tuple[Snapshot | None, RunEstimate, CostFacts | None]:
+        live = state.jobs.get(job.id, job)
+        return (
+            _snapshot(leader, state, job.id, ends), run_estimate(state, live, now), cost_facts(state, live, risks, now)
+        )  # fmt: skip
+
+    snapshot, estimate, facts = leader.look(look)
     answer: JobForecast = {
         "id": job.id,
         "phase": job.phase,
@@ -81,6 +89,10 @@ def job_forecast(
         answer["offers"] = [one.to_dict() for one in offers(snapshot, live)] if compare else []
     elif job.reason is not None and job.phase == "starting":
         answer["engine_estimate"] = job.reason.data.get("starts_at")
+    if facts is not None and not job.final:
+        start = answer["forecast"]["p50"] if answer["forecast"] is not None else now
+        pool = job.attempt.pool if job.attempt is not None else ""
+        answer["cost"] = cost_before(facts, job, pool, start, answer["offers"], snapshot if compare else None)
     return answer
 
 

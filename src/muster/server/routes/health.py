@@ -72,6 +72,8 @@ def health(leader: Leading, caller: Caller) -> ServerHealth:
             }
             for one in (aside if admin else ())
         ],
+        "admission": leader.external.status() if admin else [],
+        "advisories": leader.inspector.advisories.status() if admin else None,
     }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import asdict
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Header, Path, Query
@@ -13,9 +13,13 @@ from fastapi.responses import StreamingResponse
 
 from muster.api.jobs import CostView, JobMetric, JobSummary, JobView, LogChunkView, LogPage, MetricNames, RestartView
 from muster.api.words import FINAL
-from muster.core.job import Job
-from muster.monitor.cost import cost_of
+from muster.core.entities.price_book import book_of, prices_of
+from muster.core.job import Attempt, Job
+from muster.core.money import MICRO
+from muster.core.state import State
+from muster.cost.charge import accrued_at
 from muster.monitor.goodput import Restart, Trail, summarise
+from muster.monitor.held_hours import held_hours
 from muster.server.auth import Identity
 from muster.server.context import (
     HEAVY,
@@ -35,6 +39,7 @@ from muster.server.stream import frame
 from muster.server.typed_routes import needs, typed_router
 from muster.server.views import column_view
 from muster.store.base import Column
+from muster.track.cost_reads import read_run_cost
 from muster.track.metrics.append import SYSTEM
 from muster.track.tracking import Tracking
 
@@ -166,7 +171,6 @@ def summary_of(leader: Leader, track: Tracking, job: Job) -> JobSummary:
     found_at = track.metrics.milestones(job.id, "loss" if "loss" in names else names[0], numbers) if names else {}
     trails = {of: Trail([at.step for at in some], [at.time for at in some]) for of, some in found_at.items()}
     found = summarise(attempts, trails, end)
-    rules = leader.store.state().rules
     return {
         "id": job.id,
         "phase": job.phase,
@@ -178,8 +182,31 @@ def summary_of(leader: Leader, track: Tracking, job: Job) -> JobSummary:
         "seconds_lost": found.seconds_lost,
         "goodput": found.goodput,
         "restarts": [_restart_view(restart) for restart in found.restarts],
-        "cost": cast(CostView, asdict(cost_of(attempts, lambda pool: rules.pool(pool).price, end))),
+        "cost": _cost(leader, track, job, attempts, end),
         "output": output_view(leader, job),
+    }
+
+
+def _cost(leader: Leader, track: Tracking, job: Job, attempts: Sequence[Attempt], end: float) -> CostView:
+    """What the ledger says of the run, in the currency of the price book, and what its attempt has cost so far."""
+    leader.cost_follower.reach()
+    currency = book_of(leader.store.state()).currency
+    with track.db.reading() as connection:
+        charged, platform = read_run_cost(connection, job.id).get(currency, (0, 0))
+
+    def so_far(state: State) -> int:
+        live = state.jobs.get(job.id)
+        return accrued_at(prices_of(state), live, end) if live is not None else 0
+
+    pending = leader.look(so_far)
+    held = held_hours(attempts, end)
+    return {
+        "node_hours": held.node_hours,
+        "accelerator_hours": held.accelerator_hours,
+        "startup": held.startup,
+        "currency": currency,
+        "amount": (charged + pending) / MICRO,
+        "platform": platform / MICRO,
     }
 
 

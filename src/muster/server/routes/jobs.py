@@ -25,9 +25,26 @@ from muster.api.jobs import (
 )
 from muster.api.why import WhatIfView
 from muster.api.words import PHASES, Phase
-from muster.control.admission import Files, Site
+from muster.control.admission import Files, Site, certificate
+from muster.control.admission.budget import warnings
 from muster.control.admission.files import NO_FINDINGS
-from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit, submit_together
+from muster.control.admission.leaks import leak_warnings
+from muster.control.cost_before import CostFacts, cost_before, cost_facts
+from muster.control.set_priority import set_priority
+from muster.control.studies.start import resume_study
+from muster.control.submit import (
+    Submission,
+    admit,
+    context,
+    earlier,
+    look_beforehand,
+    peek,
+    resume,
+    stop,
+    submit,
+    submit_together,
+)
+from muster.core.array import parse_array
 from muster.core.errors import Conflict, Invalid, MusterError, Refused
 from muster.core.event import Event
 from muster.core.job import Job
@@ -36,6 +53,8 @@ from muster.core.parse import parse_job
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
+from muster.core.units import parse_priority
+from muster.scan.job import secrets_in_job
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import unsubmitted_job, what_if
 from muster.server.auth import Identity
@@ -113,6 +132,14 @@ class ResumeBody(BaseModel):
         return "scratch" if self.from_scratch else self.checkpoint
 
 
+class PriorityBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    priority: Annotated[int, Field(ge=0, le=100)] | Literal["low", "normal", "high", "urgent"] = Field(
+        description="higher goes first"
+    )
+
+
 @router.post("/jobs", status_code=201, openapi_extra=needs("member"))
 def submit_job(
     body: SubmitBody,
@@ -136,10 +163,38 @@ def submit_job(
         told = _dry(leader, caller, submission, site)
         return DryRun(ok=True, spec=spec.model_dump(mode="json"), yaml=dump_job(spec), **told)
     if not _known(leader, submission):
-        view = _submit(leader, caller, submit(leader.store, submission, leader.clock.now(), leader.local, **site))
+        proposal = submit(leader.store, submission, leader.clock.now(), leader.local, **site)
+        view = _submit(leader, caller, submission, proposal, site)
         if view is not None:
             return view
     response.status_code = 200
+    return _earlier(leader, caller, submission)
+
+
+def accept(
+    leader: Leader,
+    caller: Identity,
+    spec: JobSpec,
+    code: Code | None,
+    key: str | None,
+    around: Callable[[Submission], tuple[Submission, Callable[[Proposal], Proposal]]],
+    dry: bool = False,
+) -> JobView | None:
+    """Accepts a job that the server made, through the same checks as one that a user submits; a dry one is checked.
+
+    `around` adds to the submission, and to the proposal, what is written in the same transaction.
+    """
+    caller.need(leader.store.state(), spec.project, "member")
+    submission, wrap = around(_submission(leader, spec, caller, key, code, {}, "", dry=dry))
+    site = leader.site(caller, trusted=submission.trusted)
+    if dry:
+        _dry(leader, caller, submission, site)
+        return None
+    if not _known(leader, submission):
+        proposal = wrap(submit(leader.store, submission, leader.clock.now(), leader.local, **site))
+        view = _submit(leader, caller, submission, proposal, site)
+        if view is not None:
+            return view
     return _earlier(leader, caller, submission)
 
 
@@ -155,6 +210,7 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
     known = earlier(leader.store, caller.user, [item.key for item in body.jobs if item.key])
     results: dict[int, BatchAccepted | BatchRefused] = {}
     pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
+    told: dict[int, list[str]] = {}
     checked: dict[Code, Code] = {}
     files = Files()
     for index, item in enumerate(body.jobs):
@@ -166,13 +222,15 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
             if item.key not in known:
                 proposal = submit(leader.store, submission, now, leader.local, files=files, **site)
                 future = leader.commit.submit(proposal)
+                told[index] = site["asking"].take_warnings()
             pending.append((index, submission, future))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     for index, submission, future in pending:
         try:
             events = future.result() if future is not None else []
-            results[index] = _accepted(leader, caller, submission, events[0] if events else None)
+            accepted = _accepted(leader, caller, submission, events[0] if events else None)
+            results[index] = {**accepted, "warnings": told[index]} if told.get(index) else accepted
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     return {"jobs": [results[index] for index in range(len(body.jobs))]}
@@ -198,7 +256,11 @@ def _together(body: BatchBody, leader: Leader, caller: Identity, python: str) ->
     if errors:
         others = Refused([reason("submitted_together")])
         return {"jobs": [{"error": errors.get(index, others).to_dict()} for index in range(len(body.jobs))]}
-    return {"jobs": [_accepted(leader, caller, one, accepted.get(i)) for i, one in enumerate(submissions)]}
+    told = site["asking"].take_warnings()
+    made = [_accepted(leader, caller, one, accepted.get(i)) for i, one in enumerate(submissions)]
+    if told and made:
+        made[0]["warnings"] = told  # they name what they are about
+    return {"jobs": [*made]}
 
 
 @router.get("/jobs", dependencies=HEAVY, openapi_extra=needs("anyone"))
@@ -267,7 +329,23 @@ def resume_job(ref: Ref, leader: Leading, caller: Caller, body: ResumeBody | Non
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
     now, site = leader.clock.now(), leader.site(caller, trusted=False)  # the proposal decides whether it is
-    leader.propose(resume(leader.store, job.id, caller.user, now, leader.local, caller.superuser, start, **site))
+    study, trusted = leader.store.state().studies.get(job.id), caller.superuser
+    if study is not None:
+        leader.propose(resume_study(leader.store, study, caller.user, now, leader.local, trusted, **site))
+    else:
+        leader.propose(resume(leader.store, job.id, caller.user, now, leader.local, trusted, start, **site))
+    view = view_of(leader, caller, job.id)
+    if told := site["asking"].take_warnings():
+        view["warnings"] = told
+    return view
+
+
+@router.post("/jobs/{ref}/priority", openapi_extra=needs("member"))
+def change_priority(ref: Ref, body: PriorityBody, leader: Leading, caller: Caller) -> JobView:
+    """Lowers the priority of a job that is not over, or raises it within the range of its queue."""
+    job = find_job(leader, caller, ref, "member")
+    wanted = parse_priority(str(body.priority))
+    leader.propose(set_priority(job.id, wanted, caller.user, leader.clock.now()))
     return view_of(leader, caller, job.id)
 
 
@@ -282,7 +360,8 @@ def _submission(
     dry: bool = False,
 ) -> Submission:
     """A submission, with its code if its content is stored. `checked`: code that was already looked at."""
-    submission = Submission(spec, caller.user, key, trusted=caller.superuser, python=unquote(python))
+    found = tuple(secrets_in_job(spec.model_dump(mode="json", exclude_defaults=True)))
+    submission = Submission(spec, caller.user, key, trusted=caller.superuser, python=unquote(python), findings=found)
     if leader.track is None:
         return submission
     # The rows name the project's experiment, which is made if there is none.
@@ -295,19 +374,24 @@ def _submission(
         checked[code] = snapshots.accept(code, holder_of(leader, caller))
     kept = checked[code]
     records = snapshots.records(kept, spec.project, now)
-    return replace(submission, code=kept.model_dump(mode="json"), records=records)
+    found += leader.track.code_scans.look(kept)
+    return replace(submission, code=kept.model_dump(mode="json"), records=records, findings=found)
 
 
-def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | None:
+def _submit(leader: Leader, caller: Identity, submission: Submission, proposal: Proposal, site: Site) -> JobView | None:
     """The accepted job's view, with its reason to wait at the time of the commit; None if its key was used before."""
     entries: list[Entry] = []
     waits: list[dict[str, Reason]] = []
+    told: list[str] = []
 
     def accept(state: State) -> Entry:
         entries.append(proposal(state))
         return entries[0]
 
     def look(state: State) -> dict[str, Reason]:
+        for job in [state.jobs.get(entry.events[0].job) for entry in entries if entry.events]:
+            told[:] = _warnings(leader, state, job) if job is not None else []
+            told.extend(leak_warnings(state, submission.spec, submission.user, submission.findings))
         return waits_of(leader, caller, state, [entry.events[0].job for entry in entries if entry.events])
 
     accepted, looked = leader.commit.submit(accept), leader.commit.submit(peek(waits, look))
@@ -317,7 +401,18 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
         return None
     job = leader.store.job(events[0].job)
     assert job is not None
-    return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None, {"queued": len(events) - 1})
+    view = job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None, {"queued": len(events) - 1})
+    told += site["asking"].take_warnings()
+    return {**view, "warnings": told} if told else view
+
+
+def _warnings(leader: Leader, state: State, job: Job) -> list[str]:
+    """What the user should know of a job that was accepted."""
+    found = warnings(state, job.spec, job.user, state.time)
+    if state.rules.preflight:
+        asked = context(leader.store, state, job.user, leader.local, now=state.time)
+        found += certificate.warnings(job.spec, replace(asked, code=job.code))
+    return found
 
 
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
@@ -325,14 +420,27 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
     now, ends = leader.clock.now(), leader.ingest.expected_ends()
     file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
-    def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        needs = admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
+    submission, before = look_beforehand(leader.store, submission, site, dry=True)
+    risks = leader.spot_history.risks(leader.store.state(), now)
+
+    def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool], CostFacts | None]:
+        asked = context(leader.store, state, caller.user, leader.local, file_findings, now, **site)
+        needs = admit(submission, before.over(asked))
         spec = submission.spec.model_copy(update={"array": None})  # of an array, what happens to the first task
         job = unsubmitted_job(state, spec, caller.user, now, needs)
-        return take(state, leader.controller.board, now, job.awaits, users=[job], ends=ends), job, sees(caller, state)
+        shot = take(state, leader.controller.board, now, job.awaits, users=[job], ends=ends)
+        return shot, job, sees(caller, state), cost_facts(state, job, risks, now)
 
-    snapshot, job, may_see = leader.look(look)
-    return what_if(snapshot, job, may_see).to_dict()
+    snapshot, job, may_see, facts = leader.look(look)
+    answer = what_if(snapshot, job, may_see).to_dict()
+    leaks = leader.look(lambda state: leak_warnings(state, submission.spec, caller.user, submission.findings))
+    if told := [*leaks, *site["asking"].take_warnings()]:
+        answer["warnings"] = told
+    if facts is not None:
+        tasks, at = submission.spec.array, answer["forecast"]["p50"]
+        number = len(parse_array(tasks).indexes) if tasks is not None else 1
+        answer["cost"] = cost_before(facts, job, answer["pool"], at, answer["offers"], snapshot, number)
+    return answer
 
 
 def _accepted(leader: Leader, caller: Identity, submission: Submission, event: Event | None) -> BatchAccepted:
@@ -353,6 +461,11 @@ def _earlier(leader: Leader, caller: Identity, submission: Submission) -> JobVie
     assert submission.key is not None
     job = leader.store.job(earlier(leader.store, submission.user, [submission.key])[submission.key])
     assert job is not None
-    if job.spec != submission.spec:
+    if submission.spec not in (job.spec, _unpinned(job.spec)):
         raise Conflict(f"The idempotency key was used for {job.id}, another job.", "Use a new key for a new job.")
     return job_views(leader, caller, [job])[0]
+
+
+def _unpinned(spec: JobSpec) -> JobSpec:
+    """The spec without the digest that its image may have got when it was accepted."""
+    return spec if spec.image is None else spec.model_copy(update={"image": spec.image.partition("@")[0]})

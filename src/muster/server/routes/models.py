@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,7 +21,7 @@ from muster.api.models import (
 )
 from muster.api.words import Stage
 from muster.core.entities import Role
-from muster.core.errors import NotFound
+from muster.core.errors import Invalid, NotFound
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
@@ -31,6 +31,7 @@ from muster.server.typed_routes import needs, typed_router
 from muster.track.lineage import run_in
 from muster.track.model_rows import Model, Version, source_ref
 from muster.track.models import NAME_MAX, taken
+from muster.track.run_stages import check_why
 from muster.track.tracking import Tracking
 
 router = typed_router(prefix="/v1/models", tags=["models"])
@@ -81,6 +82,14 @@ class StageBody(BaseModel):
     archive_others: bool = Field(False, description="archives what was in that stage")
 
 
+class RollbackBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    stage: Literal["staging", "production"] = "production"
+    version: int | None = Field(None, ge=1, le=2**31 - 1, description="else the one that was there before")
+    why: str = Field(max_length=10_000)
+
+
 class AliasBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -111,14 +120,14 @@ def create_model(body: ModelBody, leader: Leading, track: Tracked, caller: Calle
 @router.get("/{name}", openapi_extra=needs("viewer"))
 def get_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> ModelDetail:
     """A model with all its versions, oldest first."""
-    model = _find(leader, track, caller, name)
+    model = find_model(leader, track, caller, name)
     versions = [_version_view(track, one) for one in track.models.versions(model.name)]
     return {**_model_view(track, model), "versions": versions}
 
 
 @router.patch("/{name}", openapi_extra=needs("member"))
 def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, caller: Caller) -> ModelView:
-    model = _find(leader, track, caller, name, "member")
+    model = find_model(leader, track, caller, name, "member")
     new = body.name if body.name != model.name else None
     if new is not None or body.description is not None or body.tags:
         model = track.models.change(
@@ -129,7 +138,7 @@ def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tra
 
 @router.delete("/{name}", openapi_extra=needs("admin"))
 def delete_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> ModelDeleted:
-    model = _find(leader, track, caller, name, "admin")
+    model = find_model(leader, track, caller, name, "admin")
     track.models.delete(model.name, caller.user)
     return {"name": model.name, "deleted": True}
 
@@ -139,7 +148,7 @@ def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked
     """Registers the next version of a model. With `project`, creates the model if it doesn't exist."""
     known = track.models.get(name)
     if body.project is None or (known is not None and caller.role(leader.store.state(), known.project) is not None):
-        _find(leader, track, caller, name, "member")
+        find_model(leader, track, caller, name, "member")
     else:
         _project(leader, caller, body.project)
         if known is not None:  # as in `create_model`: names are unique in a server
@@ -161,17 +170,18 @@ def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked
 @router.get("/{name}/versions/{version}", openapi_extra=needs("viewer"))
 def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> VersionDetail:
     """A version with all its promotions and their evidence."""
-    _find(leader, track, caller, name)
+    find_model(leader, track, caller, name)
     found = track.models.need_version(name, version)
     promotions = [cast(PromotionView, asdict(one)) for one in track.models.promotions.promotions(name, version)]
-    return {**_version_view(track, found), "promotions": promotions}
+    scan = track.scans.worst(track.files_of_version(found.source, found.run))
+    return {**_version_view(track, found), "promotions": promotions, "scan": scan}
 
 
 @router.patch("/{name}/versions/{version}", openapi_extra=needs("member"))
 def change_version(
     name: ModelName, version: Number, body: ModelChange, leader: Leading, track: Tracked, caller: Caller
 ) -> VersionView:
-    _find(leader, track, caller, name, "member")
+    find_model(leader, track, caller, name, "member")
     track.models.need_version(name, version)
     if body.description is not None or body.tags:
         track.models.change_version(name, version, description=body.description, tags=body.tags, actor=caller.user)
@@ -180,7 +190,7 @@ def change_version(
 
 @router.delete("/{name}/versions/{version}", openapi_extra=needs("admin"))
 def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> VersionDeleted:
-    _find(leader, track, caller, name, "admin")
+    find_model(leader, track, caller, name, "admin")
     track.models.delete_version(name, version, caller.user)
     return {"name": name, "version": version, "deleted": True}
 
@@ -189,11 +199,33 @@ def delete_version(name: ModelName, version: Number, leader: Leading, track: Tra
 def promote(
     name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, caller: Caller
 ) -> PromotionView:
-    """Moves a version to a stage and stores the evidence. Production requires evidence."""
-    _find(leader, track, caller, name, "member")
+    """Moves a version to a stage and stores the evidence, which production and the policy's stages require."""
+    model = find_model(leader, track, caller, name, "member")
     evidence = [find_run(leader, track, caller, ref).id for ref in body.evidence]
     given = body.model_dump(exclude={"stage", "evidence"})
+    if body.force and body.stage in (state := leader.store.state()).rules.promotion:
+        caller.need(state, model.project, "admin")
+        check_why(body.why)
+        given["override"] = True
     made = track.models.promote(name, version, body.stage, actor=caller.user, evidence=evidence, **given)
+    return cast(PromotionView, asdict(made))
+
+
+@router.post("/{name}/rollback", openapi_extra=needs("member"))
+def roll_back(name: ModelName, body: RollbackBody, leader: Leading, track: Tracked, caller: Caller) -> PromotionView:
+    """Puts a version back into a stage that it was in before; the one that is there is archived.
+
+    What it had shown then is in its earlier promotion. A version that never was in the stage is promoted instead.
+    """
+    find_model(leader, track, caller, name, "member")
+    check_why(body.why)
+    version = body.version if body.version is not None else track.models.promotions.earlier(name, body.stage)
+    if all(one.new != body.stage for one in track.models.promotions.promotions(name, version)):
+        hint = f"Promote it: `muster models promote {name}/{version} {body.stage}`."
+        raise Invalid(f"{name}/{version} never was in {body.stage}.", hint)
+    made = track.models.promote(
+        name, version, body.stage, actor=caller.user, why=body.why, archive_others=True, rollback=True
+    )
     return cast(PromotionView, asdict(made))
 
 
@@ -201,19 +233,19 @@ def promote(
 def set_alias(
     name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, caller: Caller
 ) -> ModelAliases:
-    _find(leader, track, caller, name, "member")
+    find_model(leader, track, caller, name, "member")
     track.models.set_alias(name, alias, body.version, caller.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 
 @router.delete("/{name}/aliases/{alias}", openapi_extra=needs("member"))
 def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, caller: Caller) -> ModelAliases:
-    _find(leader, track, caller, name, "member")
+    find_model(leader, track, caller, name, "member")
     track.models.delete_alias(name, alias, caller.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 
-def _find(leader: Leader, track: Tracking, caller: Identity, name: str, role: Role = "viewer") -> Model:
+def find_model(leader: Leader, track: Tracking, caller: Identity, name: str, role: Role = "viewer") -> Model:
     found, state = track.models.get(name), leader.store.state()
     if found is None or caller.role(state, found.project) is None:
         raise NotFound(f"There is no model {name!r} that you can see.", "See `muster models`.")

@@ -7,10 +7,11 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from muster.api.report import ReportView
+from muster.control.cost_pending import pending_of
 from muster.control.goodput import live_jobs
 from muster.control.report import ReportReader
 from muster.core.errors import Invalid, NotFound
-from muster.monitor.report.period import THIS, Period, months, spans, weeks, zone_of
+from muster.core.period import THIS, Period, months, spans, weeks, zone_of
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.typed_routes import needs, typed_router
 from muster.store.base import EventFilter
@@ -51,6 +52,7 @@ def report(
         raise NotFound(f"There is no project {project!r} that you can see.", "See `muster project ls`.")
     leader.record.reach()  # so that a run and an attempt that have just ended are counted
     leader.goodput.reach()
+    leader.cost_follower.reach()
     events = leader.store.events(EventFilter(limit=1))
     reader = ReportReader(
         leader.store,
@@ -59,6 +61,7 @@ def report(
         lambda want: leader.look(lambda state: live_jobs(state, want)),
         events[0].time if events else now,
         leader.report_values,
+        lambda now, projects: leader.look(lambda state: pending_of(state, now, projects)),
     )
     return reader.report(periods, [project] if project is not None else visible, now, zone)
 

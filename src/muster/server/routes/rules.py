@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.api.rules import RuleChange, RuleSection, RulesSet, RulesView
 from muster.control.rules import missing_queues, problems_here, read_rules, set_rules
 from muster.core.document import MAX_BYTES
+from muster.core.entities.price_book import book_of
 from muster.core.errors import NotFound, SpecError
 from muster.core.policy_dump import dump_rules
 from muster.core.policy_file import HINT
-from muster.core.rules import Rules
+from muster.core.rules import GuardRule, Rules
 from muster.core.state import State
 from muster.sched.describe import Section, describe
 from muster.server.auth import Identity
@@ -66,9 +67,10 @@ def _view(state: State, caller: Identity) -> RulesView:
         parts = {
             "queues": {name: rule for name, rule in rules.queues.items() if name in mine},
             "projects": {name: rule for name, rule in rules.projects.items() if name in seen},
+            "guards": _guards(rules, seen),
         }
         rules, text = rules.model_copy(update=parts), ""
-    return _as_view(rules, text or dump_rules(rules), describe(rules, queues))
+    return _as_view(rules, text or dump_rules(rules), describe(rules, queues, book_of(state).pools))
 
 
 def _would_be(state: State, body: RulesBody) -> RulesView:
@@ -77,7 +79,7 @@ def _would_be(state: State, body: RulesBody) -> RulesView:
     problems = problems_here(rules, state, new)
     if problems:
         raise SpecError(problems, body.source, HINT)
-    return _as_view(rules, body.text, describe(rules, [*state.queues.values(), *new]))
+    return _as_view(rules, body.text, describe(rules, [*state.queues.values(), *new], book_of(state).pools))
 
 
 def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> RulesView:
@@ -89,7 +91,7 @@ def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> RulesView
 
 
 def _described(state: State) -> list[RuleSection]:
-    return [section.to_dict() for section in describe(state.rules, state.queues.values())]
+    return [section.to_dict() for section in describe(state.rules, state.queues.values(), book_of(state).pools)]
 
 
 def _changes(before: Sequence[RuleSection], after: Sequence[RuleSection]) -> list[RuleChange]:
@@ -102,3 +104,13 @@ def _changes(before: Sequence[RuleSection], after: Sequence[RuleSection]) -> lis
         if gone or added or (title in old) != (title in new):
             found.append({"title": title, "removed": gone, "added": added})
     return found
+
+
+def _guards(rules: Rules, seen: Collection[str]) -> tuple[GuardRule, ...]:
+    """Without the names of projects that are not seen, and without the rules for these alone."""
+    found = []
+    for guard in rules.guards:
+        projects = tuple(project for project in guard.projects if project in seen)
+        if projects or not guard.projects:
+            found.append(guard.model_copy(update={"projects": projects}))
+    return tuple(found)

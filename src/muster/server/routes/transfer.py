@@ -49,24 +49,28 @@ class ImportBody(BaseModel):
     purpose: str = Field("", max_length=8000, pattern=r"^[^\x00]*$")
     place: str = Field("", max_length=4000, pattern=r"^[^\x00]*$", description="where it was found, for people")
     created_at: float = Field(ge=-1e11, le=1e12, allow_inf_nan=False)
+    parent: Text = Field("", description="the key of the run that it belongs to, which was imported before")
 
 
 @router.post("/import", openapi_extra=needs("member"))
 def begin_import(body: ImportBody, leader: Leading, track: Tracked, caller: Caller) -> ImportBegun:
     """Begins the import of a run and returns it. A run that was imported before is the same run."""
-    check_text(body.key, body.project, body.name, body.purpose, body.place)
+    check_text(body.key, body.project, body.name, body.purpose, body.place, body.parent)
     state = leader.store.state()
     caller.need(state, body.project, "member")
     if body.project not in state.projects:
         raise NotFound(f"There is no project {body.project!r}.", "See `muster project ls`.")
-    run = _run_id(track, body)
+    run = _run_id(track, body, body.key)
+    parent = _run_id(track, body, body.parent) if body.parent else None
+    if parent is not None and track.runs.get(parent) is None:
+        raise NotFound("The run that this one belongs to was not imported yet.", "Import it first.")
     with track.db.holding(run):
         found = track.runs.get(run)
         if found is None:
             doc = {"origin": _origin(body, 1, done=False)}
             found = track.runs.create(
                 id=run, project=body.project, user=caller.user, name=body.name, source=SOURCE + body.tool,
-                created_at=body.created_at, started_at=body.created_at, purpose=body.purpose, doc=doc,
+                created_at=body.created_at, started_at=body.created_at, purpose=body.purpose, parent=parent, doc=doc,
             )  # fmt: skip
         elif found.deleted_at is not None:
             raise Conflict(
@@ -151,15 +155,15 @@ def list_media(
     return {"run": run.id, "media": found, "next": found[-1]["id"] if len(found) == limit else None}
 
 
-def _run_id(track: Tracking, body: ImportBody) -> str:
+def _run_id(track: Tracking, body: ImportBody, key: str) -> str:
     """The same id for the same origin and project; if that run was purged, an id that was never used."""
     for turn in range(1000):
-        mark = hashlib.sha256(f"{body.project}\0{body.key}\0{turn}".encode()).hexdigest()[:11]
+        mark = hashlib.sha256(f"{body.project}\0{key}\0{turn}".encode()).hexdigest()[:11]
         run = f"{body.tool}-i{mark}"  # not its name, which may be that of a folder
         with track.db.reading() as connection:
             if not purged(connection, run):
                 return run
-    raise Conflict(f"{body.key} was imported and purged a thousand times.", "Import it into another project.")
+    raise Conflict(f"{key} was imported and purged a thousand times.", "Import it into another project.")
 
 
 def _origin(body: ImportBody, attempt: int, done: bool) -> dict[str, Any]:

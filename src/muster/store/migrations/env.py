@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from muster.store import record_tables  # noqa: F401  (it adds its tables to those of `tables`)
+from muster.store import cost_tables, record_tables  # noqa: F401  (they add their tables to those of `tables`)
 from muster.store.tables import VERSION_TABLE, metadata
 
 context.configure(

@@ -15,15 +15,17 @@ import os
 import sys
 import time
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from grammar import ALPHABET, text
-from model import Config, Transformer
+from grammar import ALPHABET, encode, text
+from model import Config, Transformer, next_character_loss
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from muster import runtime
+from muster.train import preflight
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--steps", type=int, default=300)
@@ -41,25 +43,24 @@ parser.add_argument("--seed", type=int, default=1)
 
 
 def main(args: argparse.Namespace) -> None:
+    preflight.run_if_asked(**checked(args))  # in the rung `unit` of `muster preflight`; elsewhere it does nothing
     device = join()
     rank, world = runtime.rank(), runtime.world_size()
     torch.manual_seed(args.seed)  # the same on every rank, so that all start from the same weights
-
-    config = Config(len(ALPHABET), args.context, args.dim, args.layers, args.heads, args.dropout)
-    model = Transformer(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    model, optimizer = build(args, device)
     start = load(model, optimizer, device)
     parallel = DistributedDataParallel(model, device_ids=[device.index] if device.index is not None else None)
 
-    data = encode(text(args.characters, args.seed)[0])  # (characters,)
-    say(f"{count(model):,} parameters, {world} rank(s) on {device.type}, steps {start + 1} to {args.steps}")
-    runtime.params(**vars(args), parameters=count(model), world_size=world)
+    data = characters(args.characters, args.seed)
+    last = min(args.steps, runtime.preflight_steps() or args.steps)
+    say(f"{size(model):,} parameters, {world} rank(s) on {device.type}, steps {start + 1} to {last}")
+    runtime.params(**vars(args), parameters=size(model), world_size=world)
 
     saved_at, began = time.monotonic(), time.monotonic()
-    for step in range(start, args.steps):
+    for step in range(start, last):
         torch.manual_seed(args.seed * 1_000_003 + step * world + rank)  # for dropout
         window = batch(data, args, step, rank, world).to(device)  # (B, T + 1)
-        loss = parallel(window[:, :-1], window[:, 1:])
+        loss = next_character_loss(parallel, window)
         loss.backward()  # DDP averages the gradients over the ranks on the way
         grad_norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for group in optimizer.param_groups:
@@ -75,17 +76,35 @@ def main(args: argparse.Namespace) -> None:
             lr = learning_rate(args, step)
             runtime.report(step=done, loss=mean_loss, lr=lr, grad_norm=float(grad_norm), tokens_per_s=speed)
             runtime.progress(done, total=args.steps, unit="step")
-            if done % 10 == 0 or done == args.steps:
+            if done % 10 == 0 or done == last:
                 say(f"step {done:4d}  loss {mean_loss:.4f}  {speed:,.0f} tokens/s")
         began = now
 
         due = done % args.save_every == 0 or now - saved_at >= (runtime.checkpoint_every() or math.inf)
-        if due or stop or runtime.should_save() or done == args.steps:
-            save(model, optimizer, config, done)
+        if due or stop or runtime.should_save() or done == last:
+            save(model, optimizer, done)
             saved_at = time.monotonic()
         if stop:
             say(f"asked to stop: saved at step {done} and leaving")
             return
+
+
+def build(args: argparse.Namespace, device: torch.device) -> tuple[Transformer, torch.optim.Optimizer]:
+    config = Config(len(ALPHABET), args.context, args.dim, args.layers, args.heads, args.dropout)
+    model = Transformer(config).to(device)
+    return model, torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def checked(args: argparse.Namespace) -> dict[str, Any]:
+    """What `muster preflight` and the tests check."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return {
+        "build": lambda: build(args, device),
+        "batch": lambda number: batch(characters(args.characters, args.seed), args, number, 0, 1).to(device),
+        "loss": next_character_loss,
+        "outputs": lambda model, window: model(window[:, :-1]),
+        "labels": lambda window: window[:, 1:],
+    }
 
 
 def join() -> torch.device:
@@ -123,8 +142,10 @@ def order(windows: int, seed: int) -> Tensor:
     return torch.randperm(windows, generator=torch.Generator().manual_seed(seed))
 
 
-def encode(characters: str) -> Tensor:
-    return torch.tensor([ALPHABET.index(c) for c in characters])
+@lru_cache(maxsize=1)
+def characters(count: int, seed: int) -> Tensor:
+    """(count,) characters of training text."""
+    return torch.tensor(encode(text(count, seed)[0]))
 
 
 def learning_rate(args: argparse.Namespace, step: int) -> float:
@@ -140,10 +161,10 @@ def agree(loss: Tensor, stop: bool) -> tuple[float, bool]:
     return both[0].item() / dist.get_world_size(), both[1].item() > 0
 
 
-def save(model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, step: int) -> None:
+def save(model: Transformer, optimizer: torch.optim.Optimizer, step: int) -> None:
     """All ranks hold the same state: the first saves it. The folder counts as a checkpoint once it is whole."""
     if runtime.rank() == 0:
-        state = {"step": step, "config": config.to_dict()}
+        state = {"step": step, "config": model.config.to_dict()}
         state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         with runtime.checkpoint(step) as folder:
             torch.save(state, folder / "state.pt")
@@ -154,14 +175,14 @@ def load(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.devic
     folder = runtime.last_checkpoint()
     if folder is None:
         return 0
-    state = torch.load(folder / "state.pt", map_location=device)
+    state = torch.load(folder / "state.pt", map_location=device, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     say(f"continuing from step {state['step']} ({folder})")
     return int(state["step"])
 
 
-def count(model: nn.Module) -> int:
+def size(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import torch
-from grammar import ALPHABET, text
-from model import Config, Transformer
+from grammar import ALPHABET, encode, text
+from model import Config, Transformer, next_character_loss
 
 from muster import runtime
 
@@ -28,21 +28,21 @@ def main(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     model, step = load(os.environ.get("CHECKPOINT", ""))
     model.eval()
-    B, T = args.batch, model.config.context
-    characters, floor = text(args.batches * B * T + 1, args.seed)
-    data = torch.tensor([ALPHABET.index(c) for c in characters])
+    B, T = args.batch, model.config.context + 1  # each character but a window's first is predicted
+    batches = min(args.batches, runtime.preflight_steps() or args.batches)
+    characters, floor = text(batches * B * T, args.seed)
+    data = torch.tensor(encode(characters)).view(batches, B, T)
     runtime.params(**vars(args), checkpoint=os.environ.get("CHECKPOINT", ""), checkpoint_step=step)
 
     total = 0.0
-    for batch in range(args.batches):
-        window = data[batch * B * T : (batch + 1) * B * T + 1]  # (B · T + 1,)
-        total += model(window[:-1].view(B, T), window[1:].view(B, T)).item()
-        runtime.progress(batch + 1, total=args.batches, unit="batch")
+    for batch, window in enumerate(data):
+        total += next_character_loss(model, window).item()
+        runtime.progress(batch + 1, total=batches, unit="batch")
         if runtime.should_stop():
-            sys.exit(f"asked to stop after batch {batch + 1} of {args.batches}: nothing is reported of a part")
-    loss = total / args.batches
+            sys.exit(f"asked to stop after batch {batch + 1} of {batches}: nothing is reported of a part")
+    loss = total / batches
     runtime.report(step=step, loss=loss, bits_per_character=loss / math.log(2), floor=floor, excess=loss - floor)
-    print(f"step {step}: loss {loss:.4f} nats a character, of {len(data) - 1:,}; the grammar allows {floor:.4f}")
+    print(f"step {step}: loss {loss:.4f} nats a character, of {data.numel():,}; the grammar allows {floor:.4f}")
 
 
 def load(path: str) -> tuple[Transformer, int]:
@@ -54,7 +54,7 @@ def load(path: str) -> tuple[Transformer, int]:
     found = sorted(Path(path).rglob("state.pt"), key=lambda file: file.stat().st_mtime)
     if not found:
         sys.exit(f"CHECKPOINT: no state.pt in {path!r}. Give a checkpoint of the ddp template, or their folder.")
-    state = torch.load(found[-1], map_location="cpu")
+    state = torch.load(found[-1], map_location="cpu", weights_only=True)
     model = Transformer(Config(**state["config"]))
     model.load_state_dict(state["model"])
     return model, int(state["step"])

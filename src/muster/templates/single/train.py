@@ -8,65 +8,94 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from muster import runtime
+from muster.train import preflight
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--steps", type=int, default=1000)
-parser.add_argument("--batch", type=int, default=256)
-parser.add_argument("--hidden", type=int, default=64)
-parser.add_argument("--lr", type=float, default=1e-2)
-parser.add_argument("--save-every", type=int, default=200, help="steps between checkpoints")
+parser.add_argument("--steps", type=int, default=4000)
+parser.add_argument("--batch", type=int, default=512)
+parser.add_argument("--hidden", type=int, default=128)
+parser.add_argument("--lr", type=float, default=3e-3)
+parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
 parser.add_argument("--seed", type=int, default=1)
 
 
 def main(args: argparse.Namespace) -> None:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    preflight.run_if_asked(**checked(args))  # in the rung `unit` of `muster preflight`; elsewhere it does nothing
     torch.set_num_threads(1)  # the network is too small to gain from more
     torch.manual_seed(args.seed)
-    model = nn.Sequential(
-        nn.Linear(2, args.hidden), nn.Tanh(),
-        nn.Linear(args.hidden, args.hidden), nn.Tanh(),
-        nn.Linear(args.hidden, 1),
-    ).to(device)  # fmt: skip
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    start = load(model, optimizer, device)
-    test_x, test_y = spirals(2000, torch.Generator().manual_seed(args.seed - 1), device)
+    model, optimizer = build(args)
+    start = load(model, optimizer)
+    test_x, test_y = spirals(2000, args.seed - 1)
     runtime.params(**vars(args))
 
-    for step in range(start, args.steps):
-        # A generator made from the seed and the step: a resumed run sees the same points as one that never stopped.
-        x, y = spirals(args.batch, torch.Generator().manual_seed(args.seed * 1_000_003 + step), device)
-        loss = F.binary_cross_entropy_with_logits(model(x).squeeze(1), y)
+    last = min(args.steps, runtime.preflight_steps() or args.steps)
+    saved_at = time.monotonic()
+    for step in range(start, last):
+        x, y = batch(args, step)
+        loss = loss_of(model, (x, y))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
         done, stop = step + 1, runtime.should_stop()
+        runtime.report(step=done, loss=loss.item())
         runtime.progress(done, total=args.steps, unit="step")
-        if done % 20 == 0 or done == args.steps:
+        if done % 100 == 0 or done == last:
             right = accuracy(model, test_x, test_y)
-            runtime.report(step=done, loss=loss.item(), accuracy=right)
+            runtime.report(step=done, val_accuracy=right)
             print(f"step {done:4d}  loss {loss.item():.6f}  accuracy {right:.3f}", flush=True)
-        if done % args.save_every == 0 or done == args.steps or stop or runtime.should_save():
+        due = time.monotonic() - saved_at >= (runtime.checkpoint_every() or math.inf)
+        if due or done % args.save_every == 0 or done == last or stop or runtime.should_save():
             save(model, optimizer, done)
+            saved_at = time.monotonic()
         if stop:
             print(f"asked to stop: saved at step {done} and leaving", flush=True)
             return
 
 
-def spirals(count: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, Tensor]:
+def build(args: argparse.Namespace) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(
+        nn.Linear(2, args.hidden), nn.Tanh(),
+        nn.Linear(args.hidden, args.hidden), nn.Tanh(),
+        nn.Linear(args.hidden, 1),
+    ).to(DEVICE)  # fmt: skip
+    return model, torch.optim.AdamW(model.parameters(), lr=args.lr)
+
+
+def batch(args: argparse.Namespace, step: int) -> tuple[Tensor, Tensor]:
+    """Its seed follows from the step: a resumed run sees the same points as one that never stopped."""
+    return spirals(args.batch, args.seed * 1_000_003 + step)
+
+
+def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    x, y = batch
+    return F.binary_cross_entropy_with_logits(model(x).squeeze(1), y)
+
+
+def checked(args: argparse.Namespace) -> dict[str, Any]:
+    """What `muster preflight` and the tests check."""
+    return {"build": lambda: build(args), "batch": lambda number: batch(args, number), "loss": loss_of}
+
+
+def spirals(count: int, seed: int) -> tuple[Tensor, Tensor]:
     """(count, 2) points with a little noise on two arms wound one and a half times, and (count,) which arm: 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
     arm = torch.randint(2, (count,), generator=generator)
     along = torch.rand(count, generator=generator).sqrt()  # evenly spread over the area, not crowded in the middle
     angle = 3 * math.pi * along + math.pi * arm
     points = along[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
     points += 0.02 * torch.randn(count, 2, generator=generator)
-    return points.to(device), arm.float().to(device)
+    return points.to(DEVICE), arm.float().to(DEVICE)
 
 
 @torch.no_grad()
@@ -80,12 +109,12 @@ def save(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
         torch.save(state, folder / "state.pt")
 
 
-def load(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+def load(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Restores the last committed checkpoint, if there is one, and says how many steps it has behind it."""
     folder = runtime.last_checkpoint()
     if folder is None:
         return 0
-    state = torch.load(folder / "state.pt", map_location=device)
+    state = torch.load(folder / "state.pt", map_location=DEVICE, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     print(f"continuing from step {state['step']} ({folder})", flush=True)

@@ -16,6 +16,7 @@ from muster import runtime
 try:
     from sklearn.datasets import make_classification
     from sklearn.ensemble import RandomForestClassifier
+    from sklearn.metrics import log_loss
     from sklearn.model_selection import StratifiedKFold
 except ImportError as error:
     install = f"{sys.executable} -m pip install scikit-learn"
@@ -35,12 +36,13 @@ def main(args: argparse.Namespace) -> None:
     scores = load()  # accuracy of the folds that are behind us
     runtime.params(**vars(args))
 
-    for fold in range(len(scores), args.folds):
+    last = min(args.folds, runtime.preflight_steps() or args.folds)
+    for fold in range(len(scores), last):
         train, test = folds[fold]  # indices of the rows
         model = RandomForestClassifier(args.trees, random_state=args.seed + fold).fit(x[train], y[train])
         scores.append(float(model.score(x[test], y[test])))
-        mean = statistics.mean(scores)
-        runtime.report(step=fold + 1, accuracy=scores[-1], mean_accuracy=mean)
+        mean, loss = statistics.mean(scores), float(log_loss(y[test], model.predict_proba(x[test])))
+        runtime.report(step=fold + 1, loss=loss, val_accuracy=scores[-1], mean_val_accuracy=mean)
         runtime.progress(fold + 1, total=args.folds, unit="fold")
         print(f"fold {fold + 1} of {args.folds}: accuracy {scores[-1]:.4f}, mean so far {mean:.4f}", flush=True)
         with runtime.checkpoint(fold + 1) as folder:

@@ -23,16 +23,19 @@ class FoundRun:
     """One run. `key` identifies it permanently, even if its files are moved."""
 
     key: str
-    tool: str  # wandb or tensorboard
+    tool: str  # the importer's name
     name: str
     path: Path
     files: tuple[Path, ...]  # the files to read, in this order
     created_at: float
     purpose: str = ""
+    parent: str = ""  # the key of the run that it belongs to, which is found before it
+    content: bytes = b""  # what there is to read beside files: of a trial that is kept in a database
 
     def fingerprint(self) -> str:
-        """Hash of all files that are read; it differs if the run has changed since."""
+        """Hash of all that is read; it differs if the run has changed since."""
         digest = hashlib.sha256(f"{REVISION}\0{self.key}".encode())
+        digest.update(self.content)
         for path in self.files:
             digest.update(f"\0{path.name}\0{path.stat().st_size}\0".encode("utf-8", "replace"))
             with path.open("rb") as file:
@@ -104,7 +107,7 @@ class Importer(Protocol):
     about: str  # shown to users: what it reads
 
     def find(self, path: Path) -> list[FoundRun]:
-        """All runs at or below this path, oldest first. Empty if it isn't of this tool."""
+        """All runs at or below this path, oldest first, a parent before its children; none if it isn't of this tool."""
         ...
 
     def read(self, found: FoundRun) -> Iterator[Item]: ...

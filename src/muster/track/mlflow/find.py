@@ -16,6 +16,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    not_,
     or_,
     select,
 )
@@ -24,7 +25,7 @@ from muster.store.record_tables import experiments, links, metric_series, run_pa
 from muster.track.facts import number_of
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.filters import Clause, Order
-from muster.track.mlflow.names import OURS, RUN_NAME, STATUS
+from muster.track.mlflow.names import COMMIT, OURS, PARENT, RUN_NAME, SOURCE, STATUS, USER
 from muster.track.query.functions import Dialect
 from muster.track.query.sql import SHAPES
 
@@ -37,6 +38,7 @@ COMPARE: Final[dict[str, Callable[[Any, Any], Condition]]] = {
     "IN": lambda column, value: column.in_(value),
     "NOT IN": lambda column, value: column.not_in(value),
 }
+_OF_COLUMNS: Final = {PARENT: runs.c.parent, USER: runs.c.user, COMMIT: runs.c.code_commit}
 # Columns that a run's view needs; the document only for runs that may have MLflow data in it.
 INFO: Final = (
     runs.c.id,
@@ -104,6 +106,8 @@ def _condition(clause: Clause, kind: str) -> Condition:
         return _dataset(clause, kind)
     if clause.kind == "attribute" or (clause.kind == "tag" and clause.key == RUN_NAME):
         return _attribute(clause, kind)
+    if clause.kind == "tag" and clause.key in _OF_COLUMNS:
+        return _known_tag(clause, kind)
     table = run_params if clause.kind == "parameter" else run_tags
     found = select(table.c.run).where(table.c.key == clause.key)
     if clause.op in ("IS NULL", "IS NOT NULL"):
@@ -112,6 +116,18 @@ def _condition(clause: Clause, kind: str) -> Condition:
     if table is run_params and clause.op == "=" and (number := number_of(str(clause.value))) is not None:
         found = found.where(table.c.number == number)  # the index has the number, not the text
     return runs.c.id.in_(found)
+
+
+def _known_tag(clause: Clause, kind: str) -> Condition:
+    """A tag that MLflow's clients set, and that other runs have in a column; see `views`."""
+    column, tags = _OF_COLUMNS[clause.key], run_tags.c
+    given = select(tags.run).where(tags.key == clause.key)
+    filled = and_(runs.c.source != SOURCE, column.is_not(None), column != "", runs.c.id.not_in(given))
+    if clause.op in ("IS NULL", "IS NOT NULL"):
+        there = or_(runs.c.id.in_(given), filled)
+        return there if clause.op == "IS NOT NULL" else not_(there)
+    matching = given.where(compared(tags.value, clause.op, clause.value, kind))
+    return or_(runs.c.id.in_(matching), and_(filled, compared(column, clause.op, clause.value, kind)))
 
 
 def _metrics(clause: Clause) -> Select[Any]:

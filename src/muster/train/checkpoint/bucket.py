@@ -59,6 +59,17 @@ class Bucket:
             at += len(block)
             left = left[len(block) :]
 
+    def copy(self, name: str, source: str) -> bool:
+        """Has the store itself copy an object from this address. False if only another store has it."""
+        root = "/".join(self.where.split("/", 3)[:3])  # of the bucket
+        if not source.startswith(f"{root}/"):
+            return False
+        place = self.where.removeprefix(root).strip("/")
+        with self._errors():
+            whole = open_object_store(root)
+            whole.copy(source.removeprefix(f"{root}/"), f"{place}/{name}" if place else name)
+        return True
+
     def files(self, folder: str) -> dict[str, int]:
         with self._errors():
             found = [each for page in self.store.list(folder) for each in page]

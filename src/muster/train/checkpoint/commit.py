@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from muster.runtime import manifest, rank_info
 from muster.runtime.manifest import Manifest
+from muster.runtime.signals import kept_steps
 from muster.train.checkpoint import plain, retention
 from muster.train.checkpoint.gang import SaveGroup
 from muster.train.checkpoint.index import INDEX
@@ -72,7 +73,8 @@ def write(
         raise kind(text + full) from error
     if gang.rank == 0:
         with suppress(CheckpointError, OSError):  # committed; old ones are removed after the next save
-            prune(store, *keep)
+            needed = kept_steps() if draft.follows is None else frozenset()  # nobody starts from one in memory
+            prune(store, *keep, needed)
     return f"{store.where}/{final}", total, serial
 
 
@@ -81,13 +83,13 @@ def newest_serial(store: Store) -> int:
     return max((each.manifest.serial for each in store.committed() if each.manifest), default=0)
 
 
-def prune(store: Store, keep: int, keep_every: int) -> None:
-    """Removes the checkpoints that retention no longer keeps."""
+def prune(store: Store, keep: int, keep_every: int, needed: Collection[int] = ()) -> None:
+    """Removes the checkpoints that retention no longer keeps. `needed`: steps that jobs have yet to start from."""
     found = []
     for each in store.committed():
         good = each.manifest is not None and wrong_sizes(store, each) is None
         found.append(Kept(each.folder, each.manifest.step if each.manifest else 0, good))
-    for folder in retention.doomed(found, keep, keep_every):
+    for folder in retention.doomed(found, keep, keep_every, needed):
         store.delete(folder)
 
 

@@ -78,12 +78,15 @@ def open_store(where: str | Path) -> Store:
     return open_bucket(str(where)) if "://" in str(where) else Local(Path(where).absolute())
 
 
-def find(store: Store, gang: SaveGroup, checksums: bool = True, memory: Store | None = None) -> Found | None:
-    """The newest valid checkpoint of a store, or of the store and the one in memory beside it."""
+def find(
+    store: Store, gang: SaveGroup, checksums: bool = True, memory: Store | None = None, step: int | None = None
+) -> Found | None:
+    """The newest valid checkpoint of a store, or of the store and the one in memory beside it. `step`: only of it."""
     search, disk = search_in(store), store
 
     def look() -> list[tuple[bool, Committed]]:
         found = [(False, each) for each in _with_manifest(search.wait_for(lambda: _counting(disk)), search, disk)]
+        found = [each for each in found if step is None or (each[1].manifest and each[1].manifest.step == step)]
         if memory is not None:
             found += [(True, each) for each in _with_manifest(_counting(memory), search, memory)]
         return sorted(found, key=_order, reverse=True)

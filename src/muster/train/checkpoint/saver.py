@@ -22,6 +22,7 @@ from muster.train.checkpoint.plan import Plan, Signature, make_plan, signature
 from muster.train.checkpoint.saving import Saving, Work
 from muster.train.checkpoint.snapshot import Snapshot
 from muster.train.checkpoint.stage import Stage
+from muster.train.checkpoint.start import take_start
 from muster.train.checkpoint.store import Local, Store
 from muster.train.errors import CheckpointError
 
@@ -68,6 +69,8 @@ class Saver:
 
         try:
             self._control.lead(take)
+            if self.reports:
+                take_start(store, self._control)
         except BaseException:
             if hold is not None:
                 hold.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.monitor.alerts.signals import jobs, nodes, programs, server
+from muster.monitor.alerts.signals import costs, jobs, nodes, programs, server
 from muster.monitor.alerts.signals.base import Signal
 
 SIGNALS: Final[dict[str, Signal]] = {
@@ -28,9 +28,21 @@ SIGNALS: Final[dict[str, Signal]] = {
         Signal("queue_wait", "seconds", "run", "it waits for {value}", jobs.queue_wait),
         Signal("target_wait", "times", "run", "it waits for {value} its target", jobs.target_wait),
         Signal("failure_rate", "ratio", "project", "{value} of its jobs failed in a day", jobs.failure_rate),
+        Signal("budget_used", "ratio", "budget", "{value} of it is used", costs.budget_used),
+        Signal("budget_forecast", "ratio", "budget", "{value} of it by the end of the period", costs.budget_forecast),
+        Signal("cost_spike", "times", "project", "its jobs cost {value} as much as usual", costs.cost_spike),
+        Signal(
+            "cost_without_improvement",
+            "money",
+            "run",
+            "cost since its best evaluation: {value}",
+            costs.cost_without_improvement,
+        ),
         Signal("node_out", "count", "node", "it is out of service", nodes.out),
         Signal("node_findings", "count", "node", "findings in a day: {value}", nodes.findings),
         Signal("node_slow", "count", "node", "programs that are slow on it and nowhere else: {value}", nodes.slow),
+        Signal("node_disk", "ratio", "node", "its fullest file system is {value} full", nodes.disk),
+        Signal("node_network_errors", "count", "node", "packets lost in a minute: {value}", nodes.network_errors),
         Signal("server_behind", "count", "server", "a part of it is {value} events behind", server.behind),
         Signal("server_disk", "ratio", "server", "its disk is {value} full", server.disk),
         Signal("messages_waiting", "count", "server", "messages that wait for a receiver: {value}", server.messages),

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from muster.core.job import Job
 from muster.core.state import State
 from muster.core.units import format_duration
-from muster.monitor.alerts.figures import Figures, RunFigures
+from muster.monitor.alerts.figures import Figures, MachineFigures, RunFigures
 from muster.monitor.alerts.recent import Recent
 from muster.monitor.alerts.rule import Reading, Subject, SubjectKind
 
-Unit = Literal["ratio", "seconds", "count", "times"]
+Unit = Literal["ratio", "seconds", "count", "times", "money"]
+
+
+class BudgetFigures(NamedTuple):
+    """A budget in its present period: parts of its limit, and texts for its runbook."""
+
+    project: str
+    used: float
+    forecast: float
+    facts: Mapping[str, str]
+
+
+class Money(NamedTuple):
+    """Costs, in units of the currency; empty where nothing has a price."""
+
+    budgets: Mapping[str, BudgetFigures] = {}
+    hourly: Mapping[str, float] = {}  # running job → its cost for an hour
+    usual: Mapping[str, float] = {}  # project → what it costs for an hour, in the mean of the last days
+    currency: str = ""
 
 
 @dataclass(slots=True)
@@ -25,6 +43,8 @@ class View:
     figures: Figures = field(default_factory=Figures)
     recent: Recent = field(default_factory=Recent)
     server: Mapping[str, float] = field(default_factory=dict)
+    machines: Mapping[str, MachineFigures] = field(default_factory=dict)  # nodes with a fresh sample
+    money: Money = field(default_factory=Money)
     # Many signals go through the same jobs: the first one makes the list.
     _running: list[tuple[Job, Subject]] | None = None
     _programs: list[tuple[Job, Subject, RunFigures]] | None = None
@@ -72,6 +92,8 @@ class Signal:
             return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
         if self.unit == "seconds":
             return format_duration(float(round(value)))
+        if self.unit == "money":
+            return f"{value:,.2f}"
         return f"{value:.2f} times" if self.unit == "times" else f"{value:g}"
 
 

@@ -39,5 +39,22 @@ def slow(view: View) -> Iterator[Reading]:
             yield Reading(_subject(node), len(found), {"programs": ", ".join(found)})
 
 
+def disk(view: View) -> Iterator[Reading]:
+    """The used part of the fullest file system, where a launcher samples the node."""
+    return _sampled(view, "disk")
+
+
+def network_errors(view: View) -> Iterator[Reading]:
+    """Packets in a minute that were lost or dropped."""
+    return _sampled(view, "lost")
+
+
+def _sampled(view: View, name: str) -> Iterator[Reading]:
+    for one, figures in view.machines.items():
+        node, value = view.state.find_node(one), getattr(figures, name)
+        if node is not None and value is not None:
+            yield Reading(_subject(node), value)
+
+
 def _subject(node: Node) -> Subject:
     return Subject("node", node.name, pool=node.pool, nodes=(node.name,))

@@ -1,0 +1,1 @@
+"""Signed statements of what model versions and stored checkpoints were built from."""

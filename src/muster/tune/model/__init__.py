@@ -1,0 +1,1 @@
+"""Models of what a study measures: Gaussian processes over its space, in NumPy alone."""
