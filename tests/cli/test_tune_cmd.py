@@ -17,7 +17,7 @@ import test_watch
 import yaml
 from optuna.storages.journal import JournalFileBackend
 
-from live import LiveServer, until
+from live import LiveServer, live_server, until
 from muster.api.studies import StudyStatus
 from muster.cli.tune_file import study_values
 from muster.cli.tune_live import screen, told
@@ -129,7 +129,15 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_come_back(
     assert back.exit_code() == 0
 
 
-def test_a_dry_run_shows_the_study_one_trial_and_what_it_costs(at_home: Any, live: LiveServer, study: Any) -> None:
+def test_a_dry_run_shows_the_study_one_trial_and_what_it_costs(
+    muster: Any, study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with live_server(tmp_path / "home") as server:  # one that knows of no run yet, so that the assumed time counts
+        monkeypatch.setenv("MUSTER_HOME", str(server.home))
+        _dry_run(muster, server, study)
+
+
+def _dry_run(at_home: Any, live: LiveServer, study: Any) -> None:
     file = study("dry", ("float: [0, 1]", "float: [0, 1, 0.25]"), more="confirm: {top: 2, seeds: 3}\nstop: asha\n")
     before = len(at_home("tune", "ls", "-a", "--json").json["studies"])
     found = at_home("tune", "--dry-run", file)
@@ -142,18 +150,15 @@ def test_a_dry_run_shows_the_study_one_trial_and_what_it_costs(at_home: Any, liv
     assert parse_study(shown, site).to_doc() == parse_study(yaml.safe_load(shown), site).to_doc()
     with Client(home=live.home) as client:
         client.set_prices("currency: USD\npools: {local: [{cpu: 1.5}]}\nassumed_run: 1h\n", correct=True)
-        try:
-            priced = at_home("tune", "--dry-run", file).out
-            assert "about 1.50 USD" in priced
-            assert "about 13.50 USD for 9 runs to their end; less as far as trials are stopped early" in priced
-            document = at_home("tune", "--dry-run", "--json", "-o", "num_nodes=0", file)
-            assert document.code == 1
-            document = at_home("tune", "--dry-run", "--json", "-o", "resources.cpus=2", file).json
-            assert (document["points"], document["runs"], document["ok"]) == (10, 9, True)
-            assert document["cost"]["choices"][0]["p50"] == 3_000_000
-            assert document["file"]["space"]["kind"] == ["a", "b"]
-        finally:
-            client.set_prices("currency: USD\npools: {}\n", correct=True)
+        priced = at_home("tune", "--dry-run", file).out
+        assert "about 1.50 USD" in priced
+        assert "about 13.50 USD for 9 runs to their end; less as far as trials are stopped early" in priced
+        document = at_home("tune", "--dry-run", "--json", "-o", "num_nodes=0", file)
+        assert document.code == 1
+        document = at_home("tune", "--dry-run", "--json", "-o", "resources.cpus=2", file).json
+        assert (document["points"], document["runs"], document["ok"]) == (10, 9, True)
+        assert document["cost"]["choices"][0]["p50"] == 3_000_000
+        assert document["file"]["space"]["kind"] == ["a", "b"]
     refused = at_home("tune", "--dry-run", "-o", "resources.cpus=4000", file)
     assert "would not be accepted" in refused.err
     assert len(at_home("tune", "ls", "-a", "--json").json["studies"]) == before

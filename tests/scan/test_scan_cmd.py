@@ -10,6 +10,7 @@ import typer
 from pickle_kit import acts, torch_zip
 from typer.testing import CliRunner
 
+from muster.cli.call import reset
 from muster.cli.scan import scan
 
 KEY = "gh" + "p_" + "q7Xw2LmZ9kRt4VbN8sYc1Hd6Pf3Gj5TaEuKo"
@@ -18,6 +19,7 @@ KEY = "gh" + "p_" + "q7Xw2LmZ9kRt4VbN8sYc1Hd6Pf3Gj5TaEuKo"
 def run(*arguments: str):
     app = typer.Typer()
     app.command()(scan)
+    reset()
     return CliRunner().invoke(app, list(arguments))
 
 

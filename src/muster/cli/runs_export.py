@@ -69,7 +69,10 @@ def export(
     for view in views:
         out().print(Text.assemble((str(view["run"]), "bold"), f"  {_words(view)}  ", (str(view["path"]), "dim")))
     if format == "tensorboard":
-        note(("Look at it with ", "dim"), f"tensorboard --logdir {to}")
+        if any(view["points"] or view["media"] for view in views):
+            note(("Look at it with ", "dim"), f"tensorboard --logdir {to}")
+        else:
+            note(f"Nothing was reported yet, so {to} was not written. ", ("`muster status RUN` says more.", "dim"))
 
 
 def _write(

@@ -13,7 +13,8 @@ from muster.cli.call import Json, home_folder
 from muster.cli.connect import client
 from muster.cli.output import emit, out
 from muster.cli.prepare import parse_overrides
-from muster.client import Client
+from muster.cli.watch import watch
+from muster.client import Client, Job
 from muster.client.reproduce import Reproduction, differences, prepare, restore
 from muster.core.document import read_document
 from muster.core.parse import Overrides, parse_job
@@ -32,6 +33,7 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what can't be the same; write and submit nothing.")
     ] = False,
+    follow: Annotated[bool, typer.Option("--watch", "-w", help="Watch the new job until it ends.")] = False,
     json: Json = False,
 ) -> None:
     """Submit a run again: the same job file on the same files, in a folder of their own."""
@@ -45,12 +47,18 @@ def reproduce(
         same = made.folder is not None and not beside and spec.workdir == str(made.folder)
         code = made.known["code"] if same else True
         job = None if dry_run else to.submit(spec, snapshot=code, inherit=False)
+        _tell(made, job, found, dump_job(spec), json)
+        if follow and job is not None:
+            raise typer.Exit(watch(to, job, json))
+
+
+def _tell(made: Reproduction, job: Job | None, found: list[dict[str, Any]], yaml: str, json: bool) -> None:
     answer: dict[str, Any] = {"run": made.run, "folder": str(made.folder) if made.folder else None}
-    answer |= {"job": job.raw if job else None, "differences": found, "yaml": dump_job(spec)}
+    answer |= {"job": job.raw if job else None, "differences": found, "yaml": yaml}
     if json:
         emit(answer)
     else:
-        _show(answer, made, dry_run)
+        _show(answer, made, job is None)
 
 
 def _spec(made: Reproduction, changed: dict[str, Any]) -> JobSpec:
