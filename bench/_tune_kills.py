@@ -47,7 +47,7 @@ def killed_for_real(folder: Path, trials: int) -> dict[str, Any]:
     ]
     return {
         "killed": len(starts), "trials": len(found), "same_decisions": same,
-        "outcomes": dict(Counter(one["outcome"] for one in found)),
+        "states": dict(Counter(one["state"] for one in found)),
         "steps": dict(Counter(one["step"] for one in found)),
         "programs_begun_twice": sum(count - 1 for count in began.values()),
         "most_seconds_until_the_server_answers": max(starts, default=0.0),

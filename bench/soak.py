@@ -18,7 +18,8 @@ from muster.cli import init
 from muster.cli.drill import private_server, template_spec
 from muster.cli.prepare import from_file
 from muster.core.spec import JobSpec
-from muster.drill.drill import Drill, named, processes_left
+from muster.drill.drill import Drill
+from muster.drill.leftovers import named, processes_left
 from muster.drill.scenario import Setting
 from muster.drill.scenarios import SCENARIOS
 from muster.drill.soak import Soak

@@ -92,6 +92,18 @@ def test_a_study_goes_on_from_a_database(tmp_path: Path) -> None:
     store.close()
 
 
+def test_the_run_times_that_a_database_loads_are_those_that_were_learnt(tmp_path: Path) -> None:
+    """Orders are decided by them. Trials that are paused, and go on, must not count once more than their rows say."""
+    store = open_store(f"sqlite:///{tmp_path}/muster.db")
+    play(with_trouble(setup_of(spec_of("asha", trials=30, parallel=8), BAD)), trace=others(3, 20), store=store)
+    live = store.state().history
+    store.reload()
+    loaded = store.state().history
+    store.close()
+    assert live.ends > 20
+    assert (loaded.ends, loaded.common) == (live.ends, live.common)
+
+
 def limits_changed(simulation: Simulation, **limits: Any) -> None:
     """The study file in force, with other limits."""
     known = simulation.store.state().studies[STUDY]

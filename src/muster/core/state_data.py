@@ -215,8 +215,8 @@ class State:
         return found
 
     def learn(self, job: Job) -> None:
-        """Adds the run time of a finished job to the history."""
-        if job.ran:
+        """Adds the run time of a finished job to the history. A trial that its study has paused is not finished."""
+        if job.ran and (job.reason is None or job.reason.code != "trial_paused"):
             self.history.observe(groups_of(job.user, job.spec), job.ran)
             self.journal.note("history", job.user)
 

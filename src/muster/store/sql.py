@@ -166,12 +166,13 @@ def _load_jobs(connection: Connection, state: State) -> None:
 
 
 def _load_history(connection: Connection, state: State) -> None:
-    """Run times of the newest finished jobs, oldest first."""
+    """Run times of the newest finished jobs, in the order in which they ended, as the log has them."""
     jobs, found = tables.jobs.c, list[Job]()
     for phase in sorted(FINAL):  # one by one, so that each uses the index
         done = select(jobs.spec, jobs.doc).where(jobs.phase == phase).order_by(jobs.number.desc()).limit(_REMEMBERED)
         found += [codec.job_from(spec, doc) for spec, doc in connection.execute(done)]
-    for job in sorted(found, key=lambda job: job.number)[-_REMEMBERED:]:
+    newest = sorted(found, key=lambda job: job.number)[-_REMEMBERED:]
+    for job in sorted(newest, key=lambda job: (job.finished_at or 0.0, job.number)):
         state.learn(job)
 
 

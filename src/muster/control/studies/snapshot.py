@@ -72,7 +72,8 @@ class Mirror:
 def take_snapshot(state: State, study: Study, mirror: Mirror, resumed: Collection[str] | None, now: float) -> Snapshot:
     """`resumed`: jobs of trials that have been resumed since the last snapshot; None: it is not known which."""
     mirror.follow(trials_of(state, study.id))
-    trials, live = mirror.trials, tuple(state.live_trials.get(study.id, ()))
+    # By number, and not as they came back from a pause: tables that are loaded do not have that order.
+    trials, live = mirror.trials, tuple(sorted(state.live_trials.get(study.id, ())))
     jobs: dict[int, LiveJob] = {}
     for number in live:
         job = state.jobs.get(trials[number].job)
