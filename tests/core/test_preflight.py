@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 
 from muster.api.words import RUNGS
+from muster.core.errors import SpecError
 from muster.core.parse import parse_job
-from muster.core.preflight import SECONDS_MAX, TOUCHES, changed, is_rung_of, parts_of, rung_job
+from muster.core.preflight import (
+    SECONDS_MAX,
+    TOUCHES,
+    changed,
+    is_rung_of,
+    parts_of,
+    rung_job,
+    rung_of,
+    throughput_of,
+)
 from muster.core.spec import JobSpec, dump_job
 
 CODE = "ab" * 32
@@ -30,6 +40,7 @@ def job(**given: Any) -> JobSpec:
         ({"num_nodes": 2}, "scale"),
         ({"resources": {"accelerators": "H100:8"}}, "scale"),
         ({"pool": "spot"}, "scale"),
+        ({"preflight": {"throughput": 5}}, "scale"),
     ],
 )
 def test_a_change_touches_one_part_and_the_rungs_that_depend_on_it(change: dict[str, Any], part: str) -> None:
@@ -82,6 +93,20 @@ def test_a_job_that_runs_something_else_is_no_rung() -> None:
         assert not is_rung_of(spec, spec, rung)
     assert not is_rung_of(rung_job(job(envs={"EASY": "1"}), "unit"), spec, "unit")
     assert not is_rung_of(rung_job(job(num_nodes=1), "canary"), job(num_nodes=2), "canary")
+
+
+def test_a_job_that_states_its_throughput_is_no_rung_and_its_rungs_are_held_to_it() -> None:
+    spec = job(preflight={"throughput": 120_000})
+    assert rung_of(spec) is None
+    for rung in RUNGS:
+        made = rung_job(spec, rung)
+        assert (rung_of(made), throughput_of(made)) == (rung, 120_000.0)
+        assert parse_job(dump_job(made)) == made
+        assert is_rung_of(made, spec, rung)
+        assert is_rung_of(made, job(), rung) == (rung != "canary")
+    for wrong in ({"throughput": 0}, {"throughput": "fast"}, {"steps": 5}, {"rate": 3}):
+        with pytest.raises(SpecError):
+            job(preflight=wrong)
 
 
 def test_a_canary_is_as_large_as_the_job_whatever_is_asked_for() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import json
+import math
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -18,12 +21,15 @@ import pytest
 
 from muster.core.errors import Invalid, Unavailable
 from muster.core.spec import JobSpec
-from muster.drill import beside, weights
+from muster.drill import beside, beside_network, inject, weights
 from muster.drill.clock import with_clock
-from muster.drill.drill import named, processes_left, ready, with_check
+from muster.drill.drill import ready, with_check
 from muster.drill.inject import _facts
+from muster.drill.leftovers import named, processes_left
 from muster.drill.measure import Check, Result, Times, adds_up, from_checkpoint, result_of, times
+from muster.drill.must_hold import Over, finite, missing_reports, record, says_why
 from muster.drill.proxy import StoreProxy, endpoint_of
+from muster.drill.read_files import ReadFiles
 from muster.drill.report import markdown
 from muster.drill.scenario import ENDS, Setting
 from muster.drill.scenarios import SCENARIOS, find
@@ -117,6 +123,8 @@ def test_what_does_not_apply_says_why():
     assert "accelerator" in by_name["device-memory"].applies(_setting())
     assert "endpoint" in by_name["store-hangs"].applies(_setting())
     assert not by_name["store-hangs"].applies(_setting(envs={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}))
+    assert "nproc=2" in by_name["peer-reset"].applies(_setting())
+    assert "folder of this machine" in by_name["corrupt-sample"].applies(_setting("slurm"))
     assert "hang: off" in by_name["stop-rank"].applies(_setting(hang={"action": "off"}))
     for one in SCENARIOS:
         assert one.holds.endswith(".")
@@ -199,6 +207,117 @@ def test_the_clock_of_a_python_below_the_command_jumps(tmp_path):
     command = with_clock(f'{sys.executable} -c "{program}; print(round(time.time() - t, -1))"')
     done = subprocess.run(["/bin/sh", "-c", command], env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "3600.0\n", done.stderr
+
+
+READER = """
+import json, os, pathlib, sys
+text, numbers = open("text.txt", "rb").read(), pathlib.Path("numbers.bin").read_bytes()
+with open("written.txt", "w") as file:
+    file.write("x" * 10**6)
+handle = os.open("small.txt", os.O_RDONLY)
+print(json.dumps([text.count(b"\\xff"), numbers.count(b"\\xff"), os.read(handle, 99).decode()]))
+"""
+
+
+def test_files_that_a_python_reads_are_seen_and_a_damaged_copy_is_read_in_place_of_one(tmp_path):
+    work, own = tmp_path / "work", tmp_path / "drill"
+    own.mkdir()
+    for name, data in {"text.txt": b"words\n" * 4000, "numbers.bin": b"12345", "small.txt": b"small"}.items():
+        work.mkdir(exist_ok=True)
+        (work / name).write_bytes(data)
+    (work / "large.py").write_text("#" * 10**6)
+    (work / "read.py").write_text(READER)
+    reads = ReadFiles(own)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.found = True\n")  # the one that was there
+    env = {**os.environ, **reads.install({"PYTHONPATH": str(tmp_path / "site")})}
+
+    def run(*words: str) -> Any:
+        command = [sys.executable, *(words or ("read.py",))]
+        return json.loads(subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, check=True).stdout)
+
+    assert reads.largest() is None
+    assert run() == [0, 0, "small"]
+    assert reads.largest() == work / "text.txt"
+    assert not reads.used
+    assert reads.damage(work / "text.txt") == 3000
+    assert run() == [3000, 0, "small"]
+    assert reads.used
+    assert (work / "text.txt").read_bytes() == b"words\n" * 4000
+    assert run("-c", "import sys; print(str(sys.found).lower())") is True
+
+
+def test_the_connections_of_another_process_are_reset():
+    program = """
+import socket, sys
+made = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print("connected", flush=True)
+try:
+    made.recv(1)
+    print("closed")
+except ConnectionError as error:
+    print(type(error).__name__)
+"""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-c", program, str(listener.getsockname()[1])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "connected\n"
+            here, _ = listener.accept()
+            with here:
+                try:
+                    found = [beside_network.reset(libc, one) for one in beside_network.connections(libc, [process.pid])]
+                except ValueError as error:
+                    process.kill()
+                    pytest.skip(str(error))
+                assert len(found) == 1
+                with pytest.raises(ConnectionError):
+                    here.recv(1)
+            assert process.stdout.read().strip() in ("ConnectionResetError", "BrokenPipeError", "closed")
+        assert list(beside_network.connections(libc, [process.pid])) == []
+
+
+def test_a_program_of_several_files_is_sent_as_one():
+    told = subprocess.run(
+        [sys.executable, "-S", "-", json.dumps({"do": "host_memory", "rank": 0, "most": 1})],
+        input=inject.program(), env={"MUSTER_JOB": f"none-{os.getpid()}"}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(told.stdout) == {"refused": "no process of rank 0 was found"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "reasons", "ok"),
+    [
+        ("failed", [("user_error", "rank 0 ended with exit code 1: ValueError: a bad record")], True),
+        ("failed", [("user_error", "rank 0 ended with exit code 1")], False),  # it says nothing
+        ("failed", [("killed_by_signal", "rank 0 was killed by SIGSEGV: a crash")], False),
+        ("failed", [], False),
+    ],
+)
+def test_a_failure_is_clear_if_the_program_says_why(phase, reasons, ok):
+    attempts = [{"number": 1, "reason": {"code": code, "message": message}} for code, message in reasons]
+    job: Any = SimpleNamespace(id="j-1", phase=phase, reason=None)
+    client: Any = SimpleNamespace(attempts=lambda job: attempts)
+    assert says_why(Over(client, job, 1, False, "")).ok is ok
+
+
+def test_a_record_is_whole_if_it_has_the_steps_of_the_undisturbed_run():
+    def metrics(job: str, name: str = "", points: int = 0) -> Any:
+        steps = [1, 2, 4] if job == "lost" else [1, 2, 3, 4]
+        curve = {"attempts": [{"steps": steps, "values": [math.nan if job == "nan" else 0.5] * len(steps)}]}
+        return curve if name else {"names": ["loss", "system/cpu"]}
+
+    client: Any = SimpleNamespace(metrics=metrics)
+
+    def over(job: str, reference: str = "reference") -> Over:
+        return Over(client, SimpleNamespace(id=job, phase="succeeded", reason=None), 1, False, reference)  # type: ignore[arg-type]
+
+    assert record(over("whole")) == Check("the record has every report", True, "4 points")
+    assert record(over("whole", "")).ok is None
+    assert finite(over("whole")).ok
+    assert finite(over("nan")).ok is False
+    assert missing_reports(client, "lost", "reference") == ["loss at step 3"]
 
 
 def test_a_rank_is_found_below_its_shell_and_a_command_beside_it_is_none(monkeypatch):

@@ -25,7 +25,7 @@ last = runtime.preflight_steps() or total
 for step in range(int(done) + 1, last + 1):
     loss = 0.99 * loss
     time.sleep(0.01)
-    runtime.report(step=step, loss=loss + random.Random(step).random(), val_loss=loss)
+    runtime.report(step=step, loss=loss + random.Random(step).random(), val_loss=loss, samples_per_s=900 + step % 7)
     runtime.progress(step, total=total)
     due = time.time() - saved > (runtime.checkpoint_every() or 60)
     if due or runtime.should_stop() or step == last:
@@ -111,10 +111,28 @@ def test_a_program_without_a_hook_passes_what_needs_only_launching_and_watching(
     assert {tuple(one["changed"]) for one in plan["rungs"] if one["last"]} == {("code",)}
 
 
+def test_the_canary_is_held_to_the_throughput_of_the_job_file(live: LiveServer, client: Client, tmp_path: Path) -> None:
+    file = code_in(tmp_path, PROGRAM, "planned")
+    code, told = preflight(live, file, "--level", "canary", "-o", "preflight.throughput=2000")
+    assert (code, findings(told, "canary")["throughput"]) == (1, "failed")
+    # The jobs are no evidence for a job that plans less: what they were held to is a part of what they prove.
+    failed = client.jobs(limit=1)[0].id
+    with pytest.raises(Invalid, match="not the rung canary"):
+        client.certify(file, "canary", [failed], preflight={"throughput": 950})
+    code, told = preflight(live, file, "--level", "canary", "-o", "preflight.throughput=950")
+    assert (code, findings(told, "canary")["throughput"]) == (0, "ok"), json.dumps(told, indent=1)
+    plan = client.preflight_plan(file, preflight={"throughput": 990})
+    assert {one["rung"]: one["changed"] for one in plan["rungs"] if one["last"]} == {"canary": ["scale"]}
+
+
 def test_a_fault_is_survived_or_named(live: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, told = preflight(live, code_in(tmp_path, PROGRAM, "faults"), "--level", "failure")
+    limit = ("-o", "resources.memory=500MB")  # without one the kernel has to run out of memory
+    file = code_in(tmp_path, f"text = open('data.txt').read()\n{PROGRAM}", "faults")
+    (tmp_path / "data.txt").write_text("a line of text\n" * 10_000)
+    code, told = preflight(live, file, "--level", "failure", *limit)
     assert code == 0, json.dumps(told, indent=1)
-    assert findings(told, "failure") == dict.fromkeys(("kill-rank", "full-disk", "damaged-checkpoint"), "ok")
+    survived = ("kill-rank", "full-disk", "damaged-checkpoint", "host-memory", "corrupt-sample", "server-unreachable")
+    assert findings(told, "failure") == dict.fromkeys(survived, "ok")
 
 
 def test_a_rule_refuses_what_has_no_certificate_and_an_admin_can_waive_it(
@@ -130,6 +148,8 @@ def test_a_rule_refuses_what_has_no_certificate_and_an_admin_can_waive_it(
         with pytest.raises(Refused, match="certificates of preflight") as caught:
             client.submit(file, **mine)
         assert "muster preflight JOB_FILE --level smoke" in str(caught.value.to_dict())
+        with pytest.raises(Refused, match="certificates of preflight"):  # it is no rung
+            client.submit(file, **mine, preflight={"throughput": 5})
         token = client.create_token("mia", "mia")["token"]
         with Client(live.url, token) as mia, pytest.raises((NotAllowed, NotFound)):
             mia.waive_preflight(file, ["smoke"], "I want to", **mine)

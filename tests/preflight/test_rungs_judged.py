@@ -107,6 +107,18 @@ def test_canary_needs_progress_room_and_time() -> None:
     assert verdict("canary", replace(GOOD, steps=[], losses=[], seconds=[]))["finite"] == "failed"
 
 
+def test_canary_holds_a_job_to_the_throughput_of_its_file() -> None:
+    """By the median of what the program reported, without the first steps."""
+    rates = [10.0] * 10 + [95.0, 100.0, 105.0] * 30
+    found = replace(GOOD, rates=rates)
+    assert verdict("canary", found)["throughput"] == "not applicable"
+    assert verdict("canary", found, throughput=100.0)["throughput"] == "ok"
+    assert verdict("canary", found, throughput=110.0)["throughput"] == "ok"  # nine tenths of it
+    assert verdict("canary", found, throughput=112.0)["throughput"] == "failed"
+    for few in ([], [100.0] * 3, [math.nan] * 100):
+        assert verdict("canary", replace(GOOD, rates=few), throughput=1.0)["throughput"] == "unknown"
+
+
 KEYS = st.sampled_from(["reports", "checks", "status", "name", "detail"])
 PLAIN = st.none() | st.booleans() | st.floats() | st.text()
 

@@ -15,13 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from muster.checks.findings import Check, Finding, Report, Result, failed, not_applicable, ok, some, unknown
-from muster.checks.forecast import Forecast, Profile, forecast, profile
+from muster.checks.forecast import WARM_UP, Forecast, Profile, forecast, profile
 from muster.checks.trend import trend
 
 ALPHA: Final = 0.01  # of the runs whose loss does not fall, so many pass
 STALL: Final = 10.0  # times the median: a step that long is a stall
 SHORT: Final = 0.25  # seconds: what is no stall, however short steps are, as machines have other work too
 TOLERANCE: Final = 0.1  # of the planned throughput that may be missing
+RATES: Final = 4  # reports of a throughput, at least
 RESERVE: Final = 0.05  # of the memory that must be left
 
 
@@ -35,6 +36,7 @@ class Canary:
     items: float | None = None  # of a step
     start_up: float = 0.0  # seconds until the first step began
     pauses: Collection[int] = ()
+    rates: Sequence[float] | None = None  # items in a second, as the run reported them: in place of `items`
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def check_falls(subject: _Judged) -> Finding:
 
 def check_throughput(subject: _Judged) -> Finding:
     wanted, found = subject.planned.items_per_second, subject.profile()
+    if wanted is not None and subject.run.rates is not None:
+        return _reported_throughput(subject.run.rates, wanted)
     if wanted is None or subject.run.items is None:
         return not_applicable("no throughput was planned, or the items of a step are not known")
     if found is None or found.items_per_second is None:
@@ -122,6 +126,19 @@ def check_throughput(subject: _Judged) -> Finding:
     numbers = {"items_per_second": found.items_per_second, "planned": wanted}
     what = f"{found.items_per_second:.4g} items a second, planned {wanted:.4g}"
     if best < (1 - TOLERANCE) * wanted:
+        return failed(what, "Look at the profile (`muster diagnose`), or plan with this figure.", **numbers)
+    return ok(what, **numbers)
+
+
+def _reported_throughput(rates: Sequence[float], wanted: float) -> Finding:
+    steady = [each for each in rates if math.isfinite(each)][math.ceil(WARM_UP * len(rates)) :]
+    if len(steady) < RATES:
+        hint = "Report it in every step: `runtime.report(step=step, tokens_per_s=...)`, or samples_per_s and the like."
+        return unknown(f"{wanted:.4g} items a second are planned, and {len(rates)} reports say what there were", hint)
+    middle = float(np.median(steady))
+    numbers = {"items_per_second": middle, "planned": wanted}
+    what = f"{middle:.4g} items a second, planned {wanted:.4g}"
+    if middle < (1 - TOLERANCE) * wanted:
         return failed(what, "Look at the profile (`muster diagnose`), or plan with this figure.", **numbers)
     return ok(what, **numbers)
 

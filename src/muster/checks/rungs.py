@@ -31,6 +31,7 @@ class JobFacts:
     capacity: float | None = None  # bytes of a device
     saved: Sequence[int] = ()  # steps of its checkpoints
     metrics: Sequence[str] = ()  # names
+    rates: Sequence[float] = ()  # items of the whole job in a second, as the program reported them
     start_up: float = 0.0  # seconds until its first step
     report: Mapping[str, Any] | None = None  # of the program's own checks, as it gave it
     scenario: str = ""  # of a drill
@@ -40,12 +41,13 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The jobs of a rung. `planned`: of a canary."""
+    """The jobs of a rung, and what is planned of the full run, for a canary."""
 
     jobs: Sequence[JobFacts]
     price_per_hour: float | None = None
     max_hours: float | None = None
     max_cost: float | None = None
+    throughput: float | None = None  # items of the whole job in a second
     told: Mapping[str, Any] = field(default_factory=dict)  # scenario → what a drill says of it
 
 
@@ -176,13 +178,13 @@ def _canary_results(evidence: Evidence) -> list[Result]:
 
 
 def _canary(job: JobFacts) -> Canary:
-    return Canary(job.losses, job.seconds, job.memory, None, job.start_up)
+    return Canary(job.losses, job.seconds, job.memory, None, job.start_up, rates=job.rates)
 
 
 def _planned(job: JobFacts, evidence: Evidence) -> Planned:
     return Planned(
         steps=job.total or len(job.steps), capacity=job.capacity, price_per_hour=evidence.price_per_hour,
-        max_hours=evidence.max_hours, max_cost=evidence.max_cost,
+        max_hours=evidence.max_hours, max_cost=evidence.max_cost, items_per_second=evidence.throughput,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from muster.core.entities.price_book import prices_of
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import Event
 from muster.core.job import Job
-from muster.core.preflight import PARTS, TOUCHES, Part, is_rung_of, parts_of
+from muster.core.preflight import PARTS, THROUGHPUT, TOUCHES, Part, is_rung_of, parts_of, throughput_of
 from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.cost.budgets import amount_of, held_by
@@ -75,6 +75,7 @@ def judged(store: Store, track: Tracking, claim: Claim, now: float) -> Report:
         price_per_hour=price / 1e6 if price else None,
         max_hours=spec.max_duration / 3600 if spec.max_duration is not None else None,
         max_cost=budget / 1e6 if budget is not None else None,
+        throughput=throughput_of(spec),
         told=claim.told,
     )
     return judge(claim.rung, evidence, spec.name)
@@ -89,6 +90,7 @@ def facts_of(store: Store, track: Tracking, job: Job) -> JobFacts:
     times = points.time[:STEPS_MAX] if points is not None else np.zeros(0)
     began = next((one["running_at"] for one in track.runs.attempts(job.id) if one.get("running_at")), None)
     memory = next((name for name in _MEMORY if name in names), None)
+    rate = next((name for name in THROUGHPUT if name in names), None)
     doc = store.run(job.id).get("progress") or {}
     total = doc.get("total")
     return JobFacts(
@@ -102,6 +104,7 @@ def facts_of(store: Store, track: Tracking, job: Job) -> JobFacts:
         capacity=1.0 if memory == _MEMORY[1] else _capacity(track, job.id),
         saved=track.runs.saved_steps(job.id),
         metrics=names,
+        rates=track.metrics.points(job.id, rate).value[:STEPS_MAX].tolist() if rate is not None else [],
         start_up=max(0.0, float(times[0]) - began) if began is not None and len(times) else 0.0,
         report=_report(track, job.id),
         scenario=job.spec.tags.get(_SCENARIO, "").removeprefix("drill-"),

@@ -34,6 +34,9 @@ SECONDS: Final[Mapping[Rung, float]] = {
     "unit": 600.0, "resume": 900.0, "smoke": 600.0, "failure": 900.0, "canary": 1800.0,
 }  # fmt: skip
 SECONDS_MAX: Final = 3600.0  # that a job of a rung may ask for: it is let in without certificates
+# Throughput of the whole job, by the names that `muster.train` and others report; the first that a run has.
+THROUGHPUT: Final = ("tokens_per_s", "samples_per_s", "images_per_s", "examples_per_s", "items_per_s", "throughput",
+                     "tokens_per_second", "samples_per_second")  # fmt: skip
 _LASTING: Final = frozenset({"run", "secrets", "kind"})  # what a drill never changes
 _CONFIGURATION: Final = frozenset({"run", "secrets", "kind", "start_from"})
 _ENVIRONMENT: Final = frozenset({"image", "slurm", "ray", "kubernetes", "sagemaker", "vertex", "azureml"})
@@ -51,18 +54,31 @@ def parts_of(spec: JobSpec, code: str) -> dict[Part, str]:
     python = {name: envs.pop(name) for name in _PYTHON if name in envs}
     envs.pop("PATH", None)
 
+    throughput = throughput_of(spec)
+    planned = {"throughput": throughput} if throughput is not None else {}
+
     def of(names: frozenset[str], **more: Any) -> str:
         return _digest({name: value for name, value in doc.items() if name in names} | more)
 
     return {
         "code": code, "configuration": of(_CONFIGURATION, envs=envs), "data": _digest(sorted(spec.data)),
-        "environment": of(_ENVIRONMENT, python=python), "scale": of(_SCALE),
+        "environment": of(_ENVIRONMENT, python=python), "scale": of(_SCALE, **planned),
     }  # fmt: skip
 
 
 def changed(rung: Rung, certified: Mapping[str, str], parts: Mapping[Part, str]) -> list[Part]:
     """The parts in which a job differs from the one that was certified, of those that the rung depends on."""
     return [part for part in TOUCHES[rung] if certified.get(part) != parts[part] or not parts["code"]]
+
+
+def rung_of(spec: JobSpec) -> Rung | None:
+    """The rung that the job is; None for a job that is none."""
+    return spec.preflight.rung if spec.preflight is not None else None
+
+
+def throughput_of(spec: JobSpec) -> float | None:
+    """What the job is planned to do in a second; None if its file does not say."""
+    return spec.preflight.throughput if spec.preflight is not None else None
 
 
 def rung_job(
@@ -74,7 +90,9 @@ def rung_job(
     update: dict[str, Any] = {
         "name": f"{rung}-{spec.name}"[:NAME_MAX].rstrip("-"),
         "purpose": f"preflight: {rung}",
-        "preflight": Preflight(rung=rung, steps=STEPS[rung] if steps is None else steps),
+        "preflight": Preflight(
+            rung=rung, steps=STEPS[rung] if steps is None else steps, throughput=throughput_of(spec)
+        ),
         "num_nodes": spec.num_nodes if whole else nodes or 1, "min_nodes": spec.min_nodes if whole else None,
         "max_duration": limit, "array": None, "needs": {}, "parent": None,
         "tags": {**spec.tags, "preflight": rung}, "off_peak": False, "deadline": None,
@@ -89,7 +107,7 @@ def rung_job(
 def is_rung_of(job: JobSpec, spec: JobSpec, rung: Rung) -> bool:
     """Whether `job` runs this rung of `spec`: the same in everything that the rung depends on but the code. The code of
     a job is known to the server alone."""
-    if job.preflight is None or job.preflight.rung != rung or job.project != spec.project:
+    if rung_of(job) != rung or job.project != spec.project:
         return False
     if rung == "failure":  # its faults are given in the environment
         return all(getattr(job, name) == getattr(spec, name) for name in _LASTING)

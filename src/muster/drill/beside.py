@@ -1,7 +1,8 @@
 """Injects one fault on a node: a program that is sent to `muster exec`, beside the ranks and with their rights.
 
-Standard library only, and nothing of Muster's: it is sent as text. Its argument is a JSON object with "do", the name
-of a function below, and that function's arguments. It prints one line, {"time", ...} or {"refused"}, before it acts.
+Standard library only, and nothing of Muster's: it is sent as text, with `beside_memory` and `beside_network`, which add
+to its actions. Its argument is a JSON object with "do", the name of an action, and that function's arguments. It prints
+one line, {"time", ...} or {"refused"}, before it acts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 SHELLS = ("sh", "bash", "dash", "zsh")
-LEFT_FREE = 16 << 20  # bytes of a device that are not worth taking: PyTorch asks for 2 MiB, or for 20 MiB and more
 LEAD = 0.3  # seconds between the line and the act: a session that dies with its launcher has sent the line by then
 
 
@@ -107,31 +107,6 @@ def damage(rank: int) -> None:
     signal_all(found, signal.SIGKILL)
 
 
-def device_memory(rank: int, seconds: float) -> None:
-    """Takes nearly all free memory of the rank's devices for a while."""
-    import torch  # noqa: PLC0415  (the job's own)
-
-    if not torch.cuda.is_available():
-        raise ValueError("PyTorch sees no device here")
-    devices, held = range(torch.cuda.device_count()), list[Any]()
-    try:
-        for device in devices:  # a context of its own takes some hundred MB, and may be refused already
-            torch.empty(1, device=f"cuda:{device}")
-    except RuntimeError as error:
-        raise ValueError(f"the devices have no room for another process: {error}") from error
-    tell_and_wait(pids=processes(rank))
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:  # what the rank gives back is taken too
-        for device in devices:
-            free, _ = torch.cuda.mem_get_info(device)
-            try:
-                if free > LEFT_FREE:
-                    held.append(torch.empty(free - LEFT_FREE // 2, dtype=torch.uint8, device=f"cuda:{device}"))
-            except torch.cuda.OutOfMemoryError:  # the rank was first
-                pass
-        time.sleep(0.02)
-
-
 def clock(seconds: float) -> None:
     """Writes the file by which the clock of the ranks' Python jumps; see `clock.py`."""
     file = Path(os.environ["MUSTER_CHECKPOINT_DIR"], ".drill", "jump")
@@ -200,8 +175,5 @@ def tell_and_wait(at: float = 0.0, **values: Any) -> None:
 
 
 ACTIONS: dict[str, Callable[..., None]] = {
-    "kill": kill, "slow": slow, "limit": limit, "damage": damage, "device_memory": device_memory, "clock": clock,
+    "kill": kill, "slow": slow, "limit": limit, "damage": damage, "clock": clock,
 }  # fmt: skip
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,15 +15,16 @@ from muster.core.errors import Invalid
 from muster.core.spec import JobSpec
 from muster.drill import weights
 from muster.drill.inject import NotInjected
-from muster.drill.measure import Check, Result, adds_up, from_checkpoint, result_of, times
+from muster.drill.leftovers import LEFT_SECONDS
+from muster.drill.measure import Check, Result, result_of, times
+from muster.drill.must_hold import SUCCEEDED, Over, ledger, left, of_scenario, succeeded
 from muster.drill.proxy import StoreProxy, endpoint_of
-from muster.drill.scenario import Case, Fault, OwnServer, Scenario, Setting
+from muster.drill.read_files import ReadFiles
+from muster.drill.scenario import Case, Fault, Scenario, Setting
 from muster.drill.watch import Stalled, Watch
 
 NO_STEPS: Final = 20.0  # seconds after which a program that reports nothing gets its fault all the same
-LEFT_SECONDS: Final = 20.0  # for the last processes to leave
 SETTLED: Final = 10.0  # seconds in which a fault that need not end an attempt has had its effect
-LEDGER_SECONDS: Final = 20.0  # for the ledger of an attempt that has just ended
 _MANY: Final = 3  # further checkpoints after which a step without one is not waited for: it may save every step
 
 
@@ -72,7 +73,7 @@ class Drill:
 
     def compared(self, results: Sequence[Result]) -> list[Result]:
         """The results with a check of the weights of each job that succeeded."""
-        jobs = [one.job for one in results if one.job and one.checks and one.checks[0].ok]
+        jobs = [one.job for one in results if one.checks and one.checks[0] == Check(SUCCEEDED, True)]
         if not self.reference or not jobs:
             return list(results)
         self.say("comparing the weights")
@@ -97,34 +98,24 @@ class Drill:
 
     def checks(self, watch: Watch, scenario: Scenario | None, attempt: int, seen_at: float | None) -> list[Check]:
         """What must hold of a job that is over. `attempt`: the one that the first fault hit."""
-        job, attempts = watch.job, self.client.attempts(watch.job.id)
-        told = job.reason.message.partition("\n")[0] if job.reason and job.phase != "succeeded" else ""
-        found = [Check("the run succeeded", job.phase == "succeeded", told)]
-        if self.enough is not None:
-            found = [Check("the run went on", job.phase == "succeeded" or job.id in self.recovered, told)]
-        if scenario is not None and scenario.restarts is True:
-            found.append(Check("it was restarted from a checkpoint", from_checkpoint(attempts, attempt)))
-        if scenario is not None and scenario.restarts is False:
-            found.append(Check("it was not restarted", len(attempts) == attempt, f"{len(attempts)} attempts"))
-        if scenario is not None and scenario.sees and scenario.restarts is not None:
-            found.append(Check("it was noticed", seen_at is not None, f"by {' or '.join(scenario.sees)}"))
-        if scenario is not None and scenario.charged:
-            charged = ", ".join(f"{count} as {name}" for name, count in job.restarts.items() if count)
-            others = any(count for name, count in job.restarts.items() if name != scenario.charged)
-            found.append(Check("the restarts of `retry` are not spent", not others, charged))
-        return [*found, self._ledger(job.id), self._left(job.id)]
+        over = Over(self.client, watch.job, attempt, watch.job.id in self.recovered, self.reference)
+        found = of_scenario(over, scenario, seen_at) if scenario is not None else [succeeded(over)]
+        return [*found, ledger(over), left(over, self.setting)]
 
     def _one(self, scenario: Scenario) -> Result:
         with ExitStack() as stack:
             changes = dict(scenario.change(self.spec)) if scenario.change else {}
-            proxy = None
+            proxy = reads = None
             if scenario.in_proxy and (endpoint := endpoint_of(self.spec.envs)):
                 proxy = stack.enter_context(StoreProxy(endpoint[1]))
                 changes["envs"] = {**self.spec.envs, endpoint[0]: proxy.url}
+            if scenario.sees_reads:
+                reads = ReadFiles(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-drill-"))))
+                changes["envs"] = reads.install(self.spec.envs)
             job = self.submit(f"drill-{scenario.name}"[:50], f"a drill: {scenario.breaks}", changes)
             self.say(f"{job.id}: {scenario.breaks}")
             watch = Watch(self.client, job, self.on_look)
-            case = Case(self.client, job.id, self.setting, watch, proxy=proxy)
+            case = Case(self.client, job.id, self.setting, watch, proxy=proxy, reads=reads)
             try:
                 return self._disturbed(scenario, case)
             except NotInjected as error:
@@ -160,6 +151,8 @@ class Drill:
             self.recovered.add(watch.job.id)
             watch.job.stop()
             watch.until(lambda seen: False)
+        if case.reads is not None and not case.reads.used:
+            return self._given_up(scenario, watch.job, "not applicable", "it did not read its data again")
         return self._judged(scenario, watch, fault, attempt)
 
     def _judged(self, scenario: Scenario, watch: Watch, fault: Fault, attempt: int) -> Result:
@@ -182,25 +175,6 @@ class Drill:
         self.running.remove(job.id)
         return Result(scenario.name, scenario.holds, verdict, why, job.id)
 
-    def _ledger(self, job: str) -> Check:
-        until = time.monotonic() + LEDGER_SECONDS
-        while True:
-            found = adds_up(self.client.goodput(job))
-            if found.ok or time.monotonic() > until:
-                return found
-            time.sleep(0.5)
-
-    def _left(self, job: str) -> Check:
-        """Processes of the job on this machine, or elsewhere its workers by the server's account."""
-        if self.setting.local and self.setting.engine == "local":
-            saved = self.client.job(job).checkpoint
-            folder = saved["path"].rpartition("/")[0] if saved is not None else ""
-            pids = processes_left([job], self.setting.server, saves_in=folder)
-            return Check("nothing of it is left running", not pids, ", ".join(map(named, pids)))
-        workers = [one for each in self.client.attempts(job)[-1:] for one in each["workers"]]
-        left = [f"worker on {one['node']}" for one in workers if one["state"] != "ended"]
-        return Check("nothing of it is left running", not left, ", ".join(left))
-
 
 def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
     """Whether the job runs, with so many checkpoints and a step after the last; or for a while, if it is `mute`."""
@@ -211,44 +185,6 @@ def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
         return time.time() - job.since > NO_STEPS
     after = watch.step_now > max(watch.saved, default=0) or len(watch.saved) > saved + _MANY
     return len(watch.saved) >= saved and watch.step_now > 0 and after
-
-
-def processes_left(
-    jobs: Sequence[str], server: OwnServer | None = None, seconds: float = LEFT_SECONDS, saves_in: str = ""
-) -> list[int]:
-    """Processes of jobs that are over, on this machine. The last ones get some time to leave."""
-    until = time.monotonic() + seconds
-    while (left := processes_of(jobs, server, saves_in)) and time.monotonic() < until:
-        time.sleep(0.25)
-    return left
-
-
-def processes_of(jobs: Sequence[str], server: OwnServer | None = None, saves_in: str = "") -> list[int]:
-    """Processes of this machine that were started for one of these jobs. With a `server` of the drill's own, those with
-    its folder in their environment alone: every server numbers its jobs, so others have jobs with the same ids. With
-    `saves_in`, those that save in this folder."""
-    marks, found = {f"MUSTER_JOB={job}".encode() for job in jobs}, []
-    place = f"MUSTER_CHECKPOINT_DIR={saves_in}".encode()
-    homes = {b""} if server is None else {os.fsencode(server.home), os.fsencode(server.home.resolve())}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                told = (entry / "environ").read_bytes()
-            except OSError:  # ended meanwhile, or another user's
-                continue
-            words = told.split(b"\0")
-            if any(home in told for home in homes) and not marks.isdisjoint(words) and (not saves_in or place in words):
-                found.append(int(entry.name))
-    return found
-
-
-def named(pid: int) -> str:
-    """A process, with the beginning of its command."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return f"process {pid}"
-    return f"process {pid} ({words[:80]})"
 
 
 def with_check(result: Result, check: Check) -> Result:

@@ -7,9 +7,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 from muster.core.spec import JobSpec
+from muster.drill.beside_memory import remove
 from muster.drill.clock import with_clock
 from muster.drill.scenario import Case, Fault, NotInjected
 
@@ -17,6 +19,9 @@ SLOW_SECONDS: Final = 8.0
 SLOW_SHARE: Final = 0.1  # of the time, in which a slow rank runs
 STORE_SECONDS: Final = 8.0
 DEVICE_SECONDS: Final = 20.0
+MEMORY_SECONDS: Final = 60.0  # at most, for the memory to be taken and the worker to be killed
+REMOVAL_SECONDS: Final = 10.0  # for the last processes to leave a control group
+CUT_SECONDS: Final = 8.0
 SERVER_AWAY: Final = 2.0  # seconds
 CLOCK_JUMP: Final = 3600.0  # seconds
 STOP_GRACE: Final = 2.0  # seconds
@@ -99,6 +104,17 @@ def damage_checkpoint(case: Case) -> Fault:
     return _told(facts, f"a byte of {os.path.basename(facts['path'])} was changed, and rank 0 was killed")  # noqa: PTH119
 
 
+def damage_sample(case: Case) -> Fault:
+    """The next attempt reads a damaged copy of the largest file that this one read."""
+    assert case.reads is not None
+    path = case.reads.largest()
+    if path is None:
+        raise NotInjected("its Python has read no file of data by now; what other code reads is not seen")
+    count, killed = case.reads.damage(path), kill_rank(case)
+    damaged = f"{count:,} bytes were damaged in a copy of {path}, which is read from now on"
+    return Fault(killed.time, f"{damaged}, and {killed.text}")
+
+
 def fill_disk(case: Case) -> Fault:
     mark = case.watch.job.checkpoint
     assert mark is not None
@@ -116,6 +132,26 @@ def use_up_device(case: Case) -> Fault:
     rank = case.rank()
     facts = case.beside(rank, DEVICE_SECONDS, do="device_memory", rank=rank, seconds=DEVICE_SECONDS)
     return _told(facts, f"the free device memory of rank {rank} was taken for {DEVICE_SECONDS:.0f} s")
+
+
+def use_up_memory(case: Case) -> Fault:
+    rank, limit = case.rank(), case.setting.spec.resources.memory or 0
+    facts = case.beside(rank, MEMORY_SECONDS, do="host_memory", rank=rank, most=limit)
+    if "group" in facts and case.setting.local:  # what made it may have been killed with the worker
+        remove(Path(facts["group"]), REMOVAL_SECONDS)
+    what = f"the worker's limit of {limit:,} bytes was passed" if limit else "the kernel ran out of memory for it"
+    return _told(facts, f"memory was taken beside rank {rank} until {what}")
+
+
+def cut_off_server(case: Case) -> Fault:
+    rank = case.rank()
+    facts = case.beside(rank, CUT_SECONDS, do="cut", rank=rank, launcher=True, seconds=CUT_SECONDS)
+    return _told(facts, f"every connection to the server of rank {rank}'s launcher was reset for {CUT_SECONDS:.0f} s")
+
+
+def cut_off_rank(case: Case) -> Fault:
+    rank = case.rank()
+    return _told(case.beside(rank, do="cut", rank=rank), f"every TCP connection of rank {rank} was reset")
 
 
 def jump_clock(case: Case) -> Fault:

@@ -1,4 +1,4 @@
-"""Runs `beside.py` on a node of a job through an exec session, and returns what it said before it acted."""
+"""Runs `beside` on a node of a job through an exec session, and returns what it said before it acted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from muster.exec_frames import DATA, END, EOF, STDERR
 
 START_SECONDS: Final = 30.0  # for the session to begin, and the program to say what it does
 _AFTER: Final = 2.0  # seconds after the act in which a session that does not outlive it is given up
+_PARTS: Final = ("beside", "beside_memory", "beside_network")  # modules that are sent; the others import the first
 _PYTHON: Final = 'exec "$(command -v python3 || command -v python)" - "$1"'
 
 
@@ -28,11 +29,10 @@ def inject(client: Client, job: str, rank: int, /, lasts: float = 0.0, **asked: 
     `lasts`: seconds that the fault takes. A session that ends with its launcher is no error once its line has come.
     """
     command = ["/bin/sh", "-c", _PYTHON, "drill", json.dumps(asked)]
-    script = files("muster.drill").joinpath("beside.py").read_bytes()
     stream: ExecStream | None = None
     try:
         stream = complete(open_exec(client, job, command, rank=rank, start_timeout=START_SECONDS))
-        complete(stream.send(DATA, script))
+        complete(stream.send(DATA, program()))
         complete(stream.send(EOF))
         return _facts(stream, lasts)
     except (MusterError, TimeoutError) as error:
@@ -40,6 +40,17 @@ def inject(client: Client, job: str, rank: int, /, lasts: float = 0.0, **asked: 
     finally:
         if stream is not None:
             complete(stream.close())
+
+
+def program() -> bytes:
+    """The text of `beside` and its parts, as one program: on the node there is no `muster.drill` to import."""
+    texts = {f"muster.drill.{name}": files("muster.drill").joinpath(f"{name}.py").read_text() for name in _PARTS}
+    return f"""import sys, types
+for name, text in {texts!r}.items():
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+sys.modules["muster.drill.beside"].main(sys.argv[1])
+""".encode()
 
 
 def _facts(stream: ExecStream, lasts: float) -> dict[str, Any]:

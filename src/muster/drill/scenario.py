@@ -14,6 +14,7 @@ from muster.drill.watch import Watch
 
 if TYPE_CHECKING:
     from muster.drill.proxy import StoreProxy
+    from muster.drill.read_files import ReadFiles
 
 ENDS: Final = ("worker.ended", "attempt.ended")  # a launcher or the engine says that something is gone
 
@@ -70,6 +71,7 @@ class Case:
     watch: Watch
     pick: Callable[[Sequence[int]], int] = field(default=lambda ranks: ranks[-1])  # which rank; a soak takes any
     proxy: StoreProxy | None = None
+    reads: ReadFiles | None = None
 
     def rank(self) -> int:
         return self.pick(range(self.setting.ranks))
@@ -98,6 +100,10 @@ class Scenario:
     charged: str = ""  # what its restarts must be charged to
     resumes: bool = False  # a job that has ended is resumed, as a person would
     in_proxy: bool = False  # its object store is reached through a proxy of the drill's
+    sees_reads: bool = False  # the drill sees which files its Python reads, and may give it others
+    causes: tuple[str, ...] = ()  # reasons, one of which the attempt must end with
+    may_fail: bool = False  # to end with an error of the program's own that says what is wrong is right as well
+    whole: bool = False  # the record must have every report of the undisturbed run
     change: Callable[[JobSpec], Mapping[str, Any]] | None = None  # fields of the disturbed job that are different
     soak: bool = False  # whether it may be repeated many times in one job
 

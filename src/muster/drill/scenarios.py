@@ -40,6 +40,15 @@ def _device(setting: Setting) -> str:
     return "" if setting.spec.resources.accelerators else "the job has no accelerator"
 
 
+def _several(setting: Setting) -> str:
+    return "" if setting.ranks > 1 else "the job has one rank; give -o nproc=2"
+
+
+def _files(setting: Setting) -> str:
+    seen = setting.local and setting.engine == "local"
+    return "" if seen else "the ranks can't read a folder of this machine"
+
+
 def _store(setting: Setting) -> str:
     if not setting.local or setting.engine != "local":
         return "the ranks can't reach a proxy on this machine's loopback address"
@@ -71,6 +80,26 @@ SCENARIOS: Final = (
     Scenario(
         "device-memory", "another process takes the free memory of the devices", _RESUMED, faults.use_up_device,
         _device, restarts=None, sees=(), resumes=True,
+    ),
+    Scenario(
+        "host-memory", "the worker takes more of the host's memory than it has",
+        "It ends for want of memory, and says so; the job, resumed if it ended, ends with the same weights.",
+        faults.use_up_memory, restarts=None, causes=("out_of_memory", "host_out_of_memory"), resumes=True,
+    ),
+    Scenario(
+        "corrupt-sample", "a part of the data that it reads is damaged, and a rank killed",
+        "It fails with an error that says so, or skips what is damaged and reports that; its loss stays finite.",
+        faults.damage_sample, _files, restarts=None, sees_reads=True, may_fail=True,
+    ),
+    Scenario(
+        "server-unreachable", "the launcher's connections to the server are cut, again and again for a while",
+        "It is not restarted, the record has every report, and it ends with the same weights.",
+        faults.cut_off_server, restarts=False, sees=(), whole=True,
+    ),
+    Scenario(
+        "peer-reset", "a rank's TCP connections are reset, once",
+        "It goes on, is restarted, or fails and is resumed; it ends with the same weights.", faults.cut_off_rank,
+        _several, restarts=None, sees=(), resumes=True,
     ),
     Scenario(
         "damaged-checkpoint", "the newest checkpoint is damaged and a rank killed",

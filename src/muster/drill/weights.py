@@ -14,6 +14,7 @@ from typing import Any, Final
 from muster.client import Client, MusterError
 from muster.core.spec import JobSpec, Retry
 from muster.drill.measure import Check
+from muster.drill.must_hold import last_losses, skipped
 
 NAME: Final = "the same weights as the undisturbed run"
 _MARK: Final = "drill digests "
@@ -108,6 +109,9 @@ def compare(client: Client, spec: JobSpec, reference: str, jobs: Sequence[str]) 
         found = {}
     checks = {}
     for job in jobs:
+        if metric := skipped(client, job):
+            checks[job] = Check(NAME, None, f"it left samples out, and reported that as {metric}")
+            continue
         step = steps.get(job)
         pair = [found.get(place[step].path) for place in (ours, theirs[job])] if step is not None else [None]
         if all(pair):
@@ -120,20 +124,8 @@ def compare(client: Client, spec: JobSpec, reference: str, jobs: Sequence[str]) 
 
 def _by_losses(client: Client, reference: str, job: str) -> Check:
     """The last values of every metric with `loss` in its name."""
-    ours, theirs = _last_losses(client, reference), _last_losses(client, job)
+    ours, theirs = last_losses(client, reference), last_losses(client, job)
     if not ours:
         return Check(NAME, None, "nothing to compare: no checkpoint that can be read, and no metric named loss")
     named = ", ".join(f"{name} at step {step}" for name, (step, _) in sorted(ours.items()))
     return Check(NAME, ours == theirs, f"no checkpoint can be read; the last values were compared: {named}")
-
-
-def _last_losses(client: Client, job: str) -> dict[str, tuple[int, Any]]:
-    names: Mapping[str, Any] = client.metrics(job)
-    found = {}
-    for name in names["names"]:
-        if "loss" in name and not name.startswith("system/"):
-            curve: Mapping[str, Any] = client.metrics(job, name)
-            points = [point for one in curve["attempts"] for point in zip(one["steps"], one["values"], strict=True)]
-            if points:
-                found[name] = max(enumerate(points), key=lambda item: (item[1][0], item[0]))[1]
-    return found

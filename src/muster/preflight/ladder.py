@@ -20,7 +20,10 @@ from muster.drill.scenarios import find
 from muster.drill.watch import POLL, Stalled, Watch
 
 KILLED: Final = "kill-rank"  # what the rung `resume` does to a job
-FAILURES: Final = ("kill-rank", "damaged-checkpoint", "full-disk", "device-memory", "store-refuses")
+FAILURES: Final = (
+    "kill-rank", "damaged-checkpoint", "full-disk", "host-memory", "device-memory", "corrupt-sample",
+    "server-unreachable", "peer-reset", "store-refuses",
+)  # fmt: skip
 ENOUGH: Final = 10  # steps beyond those before a fault that show that a job has recovered
 PAST: Final = 2  # steps past its limit after which a program that knows no limit is stopped
 NO_CHECKS: Final = 3  # steps after which a job of the rung `unit` is training instead of checking

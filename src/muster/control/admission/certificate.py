@@ -14,7 +14,7 @@ from muster.core.array import parse_array
 from muster.core.entities.certificate import Certificate, certificates_of
 from muster.core.entities.price_book import book_of
 from muster.core.money import parse_amount
-from muster.core.preflight import PROVES, SECONDS_MAX, changed, parts_of
+from muster.core.preflight import PROVES, SECONDS_MAX, changed, parts_of, rung_of
 from muster.core.prices import environment_of
 from muster.core.reasons import Reason, reason
 from muster.core.rules import PreflightRule
@@ -26,7 +26,7 @@ _NAMED: Final = 3  # people that a message names
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
-    if spec.preflight is not None:
+    if rung_of(spec) is not None:
         return _too_large(spec, context)
     lacking = missing(spec, context, "refuse")
     if not lacking:
@@ -46,7 +46,7 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
 
 def warnings(spec: JobSpec, context: Context) -> list[str]:
     """What the user should know of rules that only warn."""
-    if spec.preflight is not None:
+    if rung_of(spec) is not None:
         return []
     return [
         f"It has no certificate of {rung} ({_because(rule)}): {PROVES[rung]} `muster preflight JOB_FILE --level {rung}`"
@@ -112,7 +112,7 @@ def _too_large(spec: JobSpec, context: Context) -> Reason | None:
     wrong = list(_limits(spec, context))
     if not wrong:
         return None
-    hint = "`muster preflight JOB_FILE` makes such jobs; a job without `preflight` has no such limits."
+    hint = "`muster preflight JOB_FILE` makes such jobs; a job without `preflight.rung` has no such limits."
     return reason("rung_too_large", f"a rung of preflight {' and '.join(wrong)}", hint)
 
 
@@ -123,7 +123,7 @@ def _limits(spec: JobSpec, context: Context) -> Iterator[str]:
         yield "is no array"
     point = find_start(spec, context) if spec.start_from is not None else None
     source = context.job(point.run) if isinstance(point, StartPoint) else None
-    if source is not None and source.spec.preflight is not None:  # else rungs in a row could be a whole training
+    if source is not None and rung_of(source.spec) is not None:  # else rungs in a row could be a whole training
         yield "does not start from the checkpoint of another rung"
 
 

@@ -28,6 +28,9 @@ _LOGITS: Final = {
     F.binary_cross_entropy_with_logits: "binary_cross_entropy_with_logits",
 }
 _LOGS: Final = {F.nll_loss: "nll_loss"}
+_DROPOUTS: Final = (
+    F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout,
+)  # fmt: skip
 
 
 def check_overfit(program: Program) -> Finding:
@@ -89,10 +92,11 @@ def check_accumulation(program: Program) -> Finding:
     if count < 2:
         return not_applicable("batch(0) has one sample, which can't be divided")
     whole = gradients_of(program, [rows(batch, 0, count)])
-    again, equal = gradients_of(program, [rows(batch, 0, count)]), tolerance(program)
+    # With other random numbers: a device draws those of two halves otherwise than those of the whole.
+    again, equal = gradients_of(program, [rows(batch, 0, count)], SEED + 1), tolerance(program)
     if apart(whole, again)[0] > equal:
         return unknown(
-            "two equal steps have other gradients", "Switch random numbers off where they are no nn.Dropout."
+            "two equal steps have other gradients", "Switch random numbers off where they are no dropout of PyTorch's."
         )
     parts = gradients_of(program, [rows(batch, 0, count // 2), rows(batch, count // 2, count)])
     difference, where, ratio = apart(whole, parts)
@@ -125,16 +129,17 @@ def tolerance(program: Program) -> float:
     return EQUAL_IN_HALF if kinds & set(_HALF) else EQUAL
 
 
-def gradients_of(program: Program, batches: list[Any]) -> dict[str, Tensor]:
+def gradients_of(program: Program, batches: list[Any], seed: int = SEED) -> dict[str, Tensor]:
     """The gradients with which the program's own step enters its optimizer. Dropout and clipping are off."""
     made = program.make()
     if not made.optimizers:
         raise Unusable("build returned no optimizer", "Return (model, optimizer).")
     quiet(made.model)
-    return stepped(program, made, batches)
+    with _NoDropout():
+        return stepped(program, made, batches, seed)
 
 
-def stepped(program: Program, made: Made, batches: list[Any]) -> dict[str, Tensor]:
+def stepped(program: Program, made: Made, batches: list[Any], seed: int = SEED) -> dict[str, Tensor]:
     """Makes one step. Returns the gradients just before the optimizer takes them."""
     found: dict[str, Tensor] = {}
 
@@ -144,7 +149,7 @@ def stepped(program: Program, made: Made, batches: list[Any]) -> dict[str, Tenso
                 found[name.removeprefix("module.")] = each.grad.detach().clone()
 
     hooks = [each.register_step_pre_hook(note) for each in made.optimizers]
-    seed_all(SEED)
+    seed_all(seed)
     try:
         with _unclipped():
             program.train_on(made, batches)
@@ -168,6 +173,21 @@ def apart(one: dict[str, Tensor], two: dict[str, Tensor]) -> tuple[float, str, f
     where = max(found, key=lambda name: found[name])
     size = max(*sizes, 1e-30)
     return found[where] / size, where, sizes[1] / max(sizes[0], 1e-30)
+
+
+class _NoDropout(TorchFunctionMode):
+    """Dropout by a function, which no module of the model knows of, drops nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _DROPOUTS:
+            return args[0] if args else (kwargs or {})["input"]
+        if func is F.scaled_dot_product_attention:
+            return func(*args[:4], *(0.0 for _ in args[4:5]), *args[5:], **{**(kwargs or {}), **_undropped(kwargs)})
+        return func(*args, **(kwargs or {}))
+
+
+def _undropped(kwargs: dict[str, Any] | None) -> dict[str, float]:
+    return {"dropout_p": 0.0} if kwargs and "dropout_p" in kwargs else {}
 
 
 class _Calls(TorchFunctionMode):
