@@ -257,6 +257,61 @@ def test_a_policy_may_let_it_pass(server: LiveServer, job: str, member: str) -> 
         rules(server, "{}")
 
 
+@pytest.mark.parametrize("whose", ["an administrator's", "a member's"])
+def test_a_job_does_not_read_what_is_quarantined_by_naming_it_as_code(
+    server: LiveServer, member: str, whose: str
+) -> None:
+    """The digest is shown with the artifact, and a job gets the files of its snapshot without being asked who it is."""
+    bad, good = torch_zip(acts(2) + whose.encode()), torch_zip(pickle.dumps({"a": [whose]}, 2))
+    tree, fine = _tree(bad), _tree(good)
+    run = str(server.submit("true")["id"])
+    with server.http() as admin, server.http(member) as mel:
+        owner, thief = (admin, mel) if whose == "an administrator's" else (mel, admin)
+        assert put(owner, run, "weights.pt", bad).status_code == 201
+        assert put(owner, run, "good.pt", good).status_code == 201
+        for made in (tree, fine):
+            assert thief.put(f"/v1/blobs/{sha(made)}", content=made).status_code == 201
+        assert _with_code(thief, server, tree) is None  # perhaps before the scan has a verdict
+        assert scanned(server, run, "weights.pt")["scan"] == "quarantined"
+        assert scanned(server, run, "good.pt")["scan"] == "clean"
+        asked = thief.post("/v1/blobs/missing", json={"digests": [sha(bad)], "tree": sha(tree)}).json()
+        assert asked == {"missing": [sha(bad)], "tree": False}
+        assert _with_code(thief, server, tree) is None
+        assert _with_code(thief, server, fine) == json.loads(fine)
+        assert thief.put(f"/v1/blobs/{sha(bad)}", content=bad).status_code == 201  # who has the bytes gains nothing
+        assert _with_code(thief, server, tree) == json.loads(tree)
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _tree(data: bytes) -> bytes:
+    return json.dumps({"weights.pt": [sha(data), len(data), 0o644]}).encode()
+
+
+def _with_code(http: httpx.Client, server: LiveServer, tree: bytes) -> dict | None:
+    """The code of a job that is submitted with this snapshot."""
+    code = {"tree": sha(tree), "files": 1}
+    body = {"spec": {"name": "named", "run": "true", "workdir": str(server.home)}, "code": code}
+    job = http.post("/v1/jobs", json=body).raise_for_status().json()["id"]
+    until(lambda: http.get(f"/v1/runs/{job}").status_code == 200, "its run")
+    return http.get(f"/v1/runs/{job}/code").json()["files"]
+
+
+def test_a_client_uploads_its_own_file_again_when_the_same_is_quarantined(server: LiveServer, tmp_path: Path) -> None:
+    bad = torch_zip(acts(2) + b"in a working directory")
+    run = str(server.submit("true")["id"])
+    with server.http() as http:
+        assert put(http, run, "weights.pt", bad).status_code == 201
+    scanned(server, run, "weights.pt")
+    (tmp_path / "weights.pt").write_bytes(bad)
+    with Client(server.url, server.token) as client:
+        job = client.submit({"name": "own", "run": "true", "workdir": str(tmp_path)}).id
+        code = until(lambda: server.get(f"/v1/runs/{job}/code"), "its code")
+    assert code["files"].keys() == {"weights.pt"}
+
+
 def test_mlflow_serves_no_quarantined_file(server: LiveServer, job: str) -> None:
     with server.http() as http:
         put(http, job, "bad2.pkl", acts(1))

@@ -31,9 +31,8 @@ from muster.store.record_tables import artifacts, notes, runs, scans
 from muster.track.artifacts import Artifact, Artifacts
 from muster.track.record_db import RecordDb
 from muster.track.rows import note_row
-from muster.track.scan_rows import Findings, keeping, known
+from muster.track.scan_rows import SCANNED, Findings, keeping, known
 
-KINDS: Final = ("file", "media", "checkpoint", "model")  # code is scanned when it is submitted
 _LOG: Final = logging.getLogger(__name__)
 _EVERY: Final = 30.0  # seconds between two looks for what was not announced
 _PAGE: Final = 100
@@ -74,13 +73,14 @@ class ArtifactScans:
         self._background.close()
         if self._thread.ident is not None:
             self._thread.join()
+        self._background.close()  # once more: the thread may have begun a scan just then
         with self._asking:
             self._asked.close()
 
     # --- what is known ------------------------------------------------------------------------------------------------
     def verdicts(self, run: str, found: Sequence[Artifact]) -> dict[str, Verdict]:
         """Path → verdict, of those that are known or unscanned; code has none."""
-        mine = [one for one in found if one.kind in KINDS]
+        mine = [one for one in found if one.kind in SCANNED]
         scanned = known(self._db, (one.digest for one in mine), "artifact", VERSION)
         enforced = self._enforced(run) if any(scanned.values()) else False
         return {one.path: _verdict(scanned.get(one.digest), enforced) for one in mine}
@@ -96,7 +96,7 @@ class ArtifactScans:
     def need_clean(self, found: Iterable[Artifact], what: str) -> None:
         """Waits for the verdicts of these artifacts. Raises Refused if one is quarantined."""
         for one in found:
-            if one.kind in KINDS and (bad := self.look_now(one)) and self._enforced(one.run):
+            if one.kind in SCANNED and (bad := self.look_now(one)) and self._enforced(one.run):
                 raise Refused([_quarantined(one, bad, what)])
 
     def look_now(self, one: Artifact) -> Findings:
@@ -149,7 +149,7 @@ class ArtifactScans:
         join = and_(scans.c.digest == artifacts.c.digest, scans.c.reading == "artifact", scans.c.version >= VERSION)
         columns = (artifacts.c.digest, func.max(artifacts.c.bytes), func.min(artifacts.c.path))
         found = select(*columns).select_from(artifacts.outerjoin(scans, join))
-        found = found.where(scans.c.digest.is_(None), artifacts.c.kind.in_(KINDS), artifacts.c.digest.not_in(later))
+        found = found.where(scans.c.digest.is_(None), artifacts.c.kind.in_(SCANNED), artifacts.c.digest.not_in(later))
         found = found.group_by(artifacts.c.digest)
         with self._db.reading() as connection:
             return [(digest, int(size), path) for digest, size, path in connection.execute(found.limit(_PAGE))]
@@ -187,7 +187,7 @@ class ArtifactScans:
         return (lambda connection: add(connection, notes, [note])), event
 
     def _of(self, digest: str) -> list[Artifact]:
-        return self._kept.of_content(digest, KINDS, _MOST)
+        return self._kept.of_content(digest, SCANNED, _MOST)
 
     def _enforced(self, run: str) -> bool:
         rule = self._rules().guard("artifacts", self._project(run), self._environment(run))

@@ -14,6 +14,8 @@ from muster.store.codec import dumps, loads
 from muster.store.record_tables import scans
 from muster.track.record_db import RecordDb
 
+# Kinds of artifacts that are scanned as such; code is scanned when it is submitted.
+SCANNED: Final = ("file", "media", "checkpoint", "model")
 Reading = Literal["artifact", "text", "notebook"]
 Findings = tuple[Finding, ...]
 _PAGE: Final = 500

@@ -17,7 +17,7 @@ from muster.store.codec import loads
 from muster.store.record_tables import blob_owners, media
 from muster.track.artifacts import Artifacts
 from muster.track.blobs import GRACE, Blobs, check_digest
-from muster.track.holders import Holder, of_project, owning
+from muster.track.holders import Holder, naming_code, of_project, owning
 from muster.track.paths import check_path
 from muster.track.record_db import RecordDb
 
@@ -109,12 +109,13 @@ class Snapshots:
 
     def accept(self, code: Code, holder: Holder) -> Code:
         """The code without blobs that the holder lacks: a submission is never refused because of its snapshot."""
+        holder = naming_code(holder)
         notes, changed = list(code.notes), dict[str, Any]()
         if code.tree and (why := self._lacks(code.tree, holder)):
             notes.append(f"the snapshot was left out: {why}")
             changed |= {"tree": "", "files": 0, "bytes": 0}
         if code.diff and self._blobs.missing([code.diff], holder):
-            notes.append("the changes against the commit were left out: their content was not uploaded")
+            notes.append("the changes against the commit were left out: you have not uploaded their content")
             changed |= {"diff": ""}
         return code.model_copy(update={**changed, "notes": tuple(notes[:100])}) if changed else code
 
@@ -135,7 +136,7 @@ class Snapshots:
 
     def _lacks(self, tree: str, holder: Holder) -> str:
         try:
-            return "" if self.whole(tree, holder) else "some of its files were not uploaded"
+            return "" if self.whole(tree, holder) else "you have not uploaded all of its files"
         except MusterError as error:
             return error.message
 

@@ -22,7 +22,7 @@ from muster.server.record_context import find_run, holder_of
 from muster.server.routes.worker import CallingAttempt
 from muster.server.typed_routes import needs, typed_router
 from muster.track.blobs import check_digest
-from muster.track.holders import Holder, of_project
+from muster.track.holders import Holder, naming_code, of_project
 from muster.track.tracking import Tracking
 
 router = typed_router(prefix="/v1", tags=["content"])
@@ -52,6 +52,8 @@ def missing(body: MissingBody, leader: Leading, track: Tracked, caller: Caller) 
     """
     _need_member(leader, caller)
     holder = holder_of(leader, caller)
+    if body.tree is not None:  # a snapshot: an artifact whose scan found something must be uploaded by its submitter
+        holder = naming_code(holder)
     whole = body.tree is not None and track.snapshots.whole(body.tree, holder)
     return {"missing": [] if whole else track.blobs.missing(body.digests, holder), "tree": whole}
 
