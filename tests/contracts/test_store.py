@@ -338,6 +338,10 @@ class TestEvents:
         assert found(after=1, limit=2) == [2, 3]
         assert found(last=True, limit=2) == [3, 4]
         assert found(last=True, limit=5, after=3) == [4]
+        assert found(last=True, limit=2, before=4) == [2, 3]
+        assert found(last=True, limit=2, before=4, kind="job.") == [1, 2]
+        assert found(last=True, before=1) == []
+        assert found(before=3) == [1, 2]
 
 
 class TestRuns:

@@ -207,7 +207,14 @@ def test_a_gang_shares_a_port_that_is_its_own_and_sees_only_its_devices(shop: Sh
         for attempt in (1, 2):
             engine.launch(shop.gang(show, attempt=attempt, seats=seats, token=f"t{attempt}"))
         wait_for(lambda: len(ended(engine)) == 4)
-    seen = [shop.server.log(rank, token).split() for token in ("t1", "t2") for rank in (0, 1)]
+
+        def logs() -> list[list[str]]:
+            return [shop.server.log(rank, token).split() for token in ("t1", "t2") for rank in (0, 1)]
+
+        wait_for(
+            lambda: all(len(words) == 3 for words in logs())
+        )  # a launcher ships what is left when its rank has ended
+        seen = logs()
     assert [words[2] for words in seen] == ["1", "2,3"] * 2
     assert {words[0] for words in seen} == {"127.0.0.1"}
     ports = [words[1] for words in seen]

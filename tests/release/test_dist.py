@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from components import require
 from muster import __version__
 from muster.version import described
 
 ROOT = Path(__file__).parents[2]
+PAGES = Path("src", "muster", "web_pages")  # built, and not tracked
 
 
 def run(*words: str | Path, **env: str) -> str:
@@ -29,6 +32,8 @@ def built(tmp_path_factory) -> Path:
     """From a copy of what git tracks, with its history: a build leaves files in the folder of the sources."""
     copy = tmp_path_factory.mktemp("copy") / "muster"
     run("git", "clone", "--quiet", "--no-hardlinks", ROOT, copy)
+    require("the built web page", (ROOT / PAGES / "index.html").is_file(), "Run `make web`.")
+    shutil.copytree(ROOT / PAGES, copy / PAGES)
     run(sys.executable, copy / ".ci" / "dist", copy / "dist")
     return copy
 
@@ -53,7 +58,8 @@ def test_the_wheel_installs_alone_and_runs_a_job(built: Path, tmp_path: Path) ->
 def test_the_distributions_hold_what_they_should_and_nothing_else(built: Path) -> None:
     (wheel,), (source,) = (built / "dist").glob("*.whl"), (built / "dist").glob("*.tar.gz")
     tracked = run("git", "-C", built, "ls-files", "src/muster").splitlines()
-    names = {name.removeprefix("src/") for name in tracked} | {"muster/COMMIT"}
+    pages = [str(page.relative_to(built)) for page in (built / PAGES).rglob("*") if page.is_file()]
+    names = {name.removeprefix("src/") for name in [*tracked, *pages]} | {"muster/COMMIT"}
     with zipfile.ZipFile(wheel) as packed:
         assert {name for name in packed.namelist() if ".dist-info/" not in name} == names
     with tarfile.open(source) as archive:

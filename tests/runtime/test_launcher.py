@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from components import require
+from components import memory_groups, require
 from ingest_kit import PATIENCE, wait_for
 from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster import wire
@@ -190,17 +190,6 @@ def test_shared_pages_are_not_counted(shop: LauncherFixture) -> None:
         gate.write("\n")
     assert launcher.wait(PATIENCE) == 0
     assert shop.ended(folder).reason == "completed"
-
-
-def memory_groups() -> tuple[Path, str]:
-    """Where a memory control group can be made, and the file of its limit; version 1 where it is mounted, else 2."""
-    root = Path("/sys/fs/cgroup")
-    if (root / "memory").is_dir():
-        return root / "memory", "memory.limit_in_bytes"
-    switch = root / "cgroup.subtree_control"
-    if os.access(switch, os.W_OK) and "memory" not in switch.read_text().split():
-        switch.write_text("+memory")
-    return root, "memory.max"
 
 
 @pytest.mark.component("cgroup")

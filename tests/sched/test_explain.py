@@ -293,6 +293,21 @@ def test_the_place_in_line_is_the_place_in_the_order(cluster_state: ClusterState
 
 @settings(max_examples=60, deadline=None)
 @given(waiting())
+def test_the_order_goes_on_after_any_job_as_if_it_was_read_from_its_start(cluster_state: ClusterState) -> None:
+    for job in list(cluster_state.state.jobs.values())[::4]:
+        job.not_before = cluster_state.now + 60  # those go last
+    board = Board()
+    board.sync(cluster_state.state, cluster_state.now)
+    positions = QueuePositions(cluster_state.state, board, cluster_state.now)
+    for queue in (None, "default", "q1"):
+        order = [queued.job.id for queued in positions.in_order(queue, include_held=True)]
+        for at, name in enumerate(order):
+            rest = [queued.job.id for queued in positions.in_order(queue, include_held=True, after=name)]
+            assert rest == order[at + 1 :]
+
+
+@settings(max_examples=60, deadline=None)
+@given(waiting())
 def test_who_is_about_to_start_starts_and_nobody_else_does_and_the_board_stays(cluster_state: ClusterState) -> None:
     state, now, board = cluster_state.state, cluster_state.now, Board()
     alone = schedule(state, now)

@@ -33,7 +33,7 @@ def test_no_token_or_a_wrong_one_opens_nothing(server: LiveServer) -> None:
     tried = 0
     for path, methods in schema["paths"].items():
         for method in methods:
-            if path in open_to_all:
+            if path in open_to_all or (method, path) == ("post", "/v1/session"):  # that is where one signs in
                 continue
             url = path
             for name in ("ref", "name", "project", "user", "token"):

@@ -74,6 +74,9 @@ def test_all_reports_tell_of_the_same_amounts(server: LiveServer) -> None:
         pages = to.explain_cost(pool="local", limit=1)
         following = to.explain_cost(pool="local", after=pages["next"])
         assert [*pages["entries"], *following["entries"]] == explained["entries"]
+        of_a_family = to.explain_cost(family="=gpt", month="this")
+        assert {one["family"] for one in of_a_family["entries"]} == {"=gpt"}
+        assert to.explain_cost(since="2020-01-01", until="2020-01-31")["entries"] == []
         statements = to.cost_statements()
         assert {one["project"] for one in statements} == {"red", "blue"}
         assert sum(one["totals"][0]["amount"] for one in statements) == whole["amount"]
@@ -166,7 +169,9 @@ def test_wrong_questions_are_refused(server: LiveServer) -> None:
             assert root.get(f"/v1/cost{path}", params={"by": "run", "since": "365d"}).status_code == 400, path
         assert root.get("/v1/cost", params={"by": "user", "since": "365d"}).status_code == 200
         assert root.get("/v1/cost/explain").status_code == 400
+        assert root.get("/v1/cost/explain", params={"user": "admin"}).status_code == 400
         assert root.get("/v1/cost/explain", params={"day": "2026-11-01", "after": "x"}).status_code == 400
+        assert root.get("/v1/cost/explain", params={"day": "2026-11-01", "month": "this"}).status_code == 400
 
 
 def test_the_commands_show_and_write_it(server: LiveServer, tmp_path: Path) -> None:

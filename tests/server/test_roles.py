@@ -18,6 +18,8 @@ from shape_kit import document, operations
 
 ROLES = {name: route.role for name, route in operations().items()}
 IN_PROJECT = {"viewer": "viewer", "auditor": "viewer", "member": "member", "admin": "admin", "superuser": "admin"}
+# What a token for finance may besides reading costs: the names of projects, and to sign a browser in and out.
+OF_FINANCE = {"GET /v1/projects", "GET /v1/session", "DELETE /v1/session", "POST /v1/session/links"}
 ORDER = ("viewer", "member", "admin")
 
 # Content has no project before a run names it: a member of any project may store some.
@@ -53,10 +55,8 @@ def may(route: str, who: str) -> bool:
         return who == needed
     if who == "nobody":
         return False
-    if who == "finance":  # reads costs and the names of projects, and does nothing else
-        return route.startswith(("GET /v1/cost", "GET /allocation", "GET /model/allocation")) or (
-            route == "GET /v1/projects"
-        )
+    if who == "finance":
+        return route.startswith(("GET /v1/cost", "GET /allocation", "GET /model/allocation")) or route in OF_FINANCE
     if needed == "anyone" or (who == "outsider" and route in OF_ANY_PROJECT):
         return True
     if needed in ("auditor", "superuser"):
@@ -67,6 +67,7 @@ def may(route: str, who: str) -> bool:
 def status(setup: ServerSetup, route: str, who: str) -> tuple[int, str]:
     """How it is answered. The body of a stream is left alone, unless it is an error."""
     path, given = request_of(route, setup, who)
+    setup.people[who].cookies.clear()  # of a session that another route began
     with setup.people[who].stream(route.partition(" ")[0], path, **given) as answer:
         if answer.status_code < 400 and route != EACH_ON_ITS_OWN:
             return answer.status_code, ""
@@ -94,4 +95,4 @@ def test_those_that_it_declares_and_nobody_else(setup: ServerSetup, route: str) 
 
 
 def test_the_exceptions_and_the_requests_are_of_routes_that_exist() -> None:
-    assert {*OF_ANY_PROJECT, *HAS_NONE, EACH_ON_ITS_OWN, *REQUESTS} <= set(ROLES)
+    assert {*OF_ANY_PROJECT, *OF_FINANCE, *HAS_NONE, EACH_ON_ITS_OWN, *REQUESTS} <= set(ROLES)

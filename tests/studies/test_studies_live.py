@@ -156,6 +156,19 @@ def test_an_objective_that_nobody_reports_is_said_after_the_first_trial(live: Li
     assert sum(counts(found).values()) <= 4, "it did not try on"
 
 
+def test_a_study_that_is_deleted_for_good_leaves_the_server(live: LiveServer) -> None:
+    study = begin(live, "purged", trials=2)
+    with live.http() as http:
+        assert http.delete(f"/v1/runs/{study}", params={"purge": True}).status_code == 409  # it is not over
+        ended(live, study)
+        runs = [one["job"] for one in trials(live, study)]
+        http.delete(f"/v1/runs/{study}", params={"purge": True}).raise_for_status()
+        assert http.get(f"/v1/studies/{study}").status_code == 404
+        assert http.get(f"/v1/studies/{study}/trials").status_code == 404
+        assert study not in [one["id"] for one in http.get("/v1/studies").json()["studies"]]
+        assert [http.get(f"/v1/runs/{run}").status_code for run in runs] == [200, 200]  # they are runs of their own
+
+
 def test_a_study_all_of_whose_trials_fail_ends_with_the_reason(live: LiveServer) -> None:
     study = begin(live, "all-fail", "raise RuntimeError('no such data')", trials=50)
     ended(live, study)

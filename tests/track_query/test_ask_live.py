@@ -279,6 +279,17 @@ class TestWhoMaySee:
             outsider.runs("@own")
 
 
+def test_curves_of_several_runs_are_one_answer(live: LiveServer, jobs: list[str]) -> None:
+    runs = [*jobs[:2], jobs[0]]
+    found = live.post("/v1/compare/curves", {"runs": runs, "metric": "loss", "buckets": 5, "start": 11})
+    assert [one["run"] for one in found["curves"]] == jobs[:2]
+    first = found["curves"][0]
+    assert {len(first[name]) for name in ("step", "time", "low", "high", "mean")} == {5}
+    assert first["step"][-1] == 20
+    assert first["high"][0] == pytest.approx(1.01 + 1 / 11)
+    assert live.post("/v1/compare/curves", {"runs": runs, "metric": "none"})["curves"] == []
+
+
 def test_bad_requests_are_refused_politely(live: LiveServer) -> None:
     bodies = [
         {"query": "x" * 30_000}, {"query": "a\0"}, {"limit": 0}, {"columns": ["oops"]}, {"sort": "oops"},

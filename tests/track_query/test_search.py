@@ -179,6 +179,22 @@ def test_hints_name_what_is_near(search: Search) -> None:
     assert search.find("metrics.val_loss < 0", projects=None).hints == ()
 
 
+def test_fields_are_found_by_a_part_of_their_name(search: Search) -> None:
+    def fields(text: str, projects: list[str] | None = None, limit: int = 100) -> list[str]:
+        return [one["field"] for one in search.fields(text, projects=projects, limit=limit)["fields"]]
+
+    assert {"phase", "metrics.val_loss", "params.lr", "tags.task"} <= set(fields(""))
+    assert fields("LOSS") == ["metrics.val_loss"]  # inside a name, and in either case
+    assert fields("metrics.") == ["metrics.acc", "metrics.val_loss"]
+    assert fields("code.d") == ["code.dirty"]
+    assert fields("params.d", ["vision"]) == ["params.depth"]
+    assert fields("params.note", ["vision"]) == []  # only a run of another project has it
+    assert search.fields("params.", projects=None, limit=2) == {
+        "fields": [{"field": "params.depth", "kind": "param"}, {"field": "params.flag", "kind": "param"}],
+        "more": True,
+    }
+
+
 def test_hidden_runs(db: RecordDb, search: Search) -> None:
     write_runs(db, {"id": "gone-5", "deleted_at": NOW})
     assert "gone-5" not in search.find("", projects=None).ids

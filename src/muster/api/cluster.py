@@ -36,12 +36,43 @@ class NodeView(TypedDict):
     free: ResourcesView
     used: ResourcesView | None  # by all users of a machine, if its engine knows
     jobs: list[str]
+    users: list[str]  # of the jobs
     failures: int  # ends of attempts that are charged to it
     spare: bool  # kept free now, for jobs that lose a node
 
 
 class NodeList(TypedDict):
     nodes: list[NodeView]
+
+
+class DeviceReading(TypedDict):
+    """The last figures of an accelerator, or of a slice of one."""
+
+    gpu: int
+    name: str
+    profile: str  # of a slice, such as 1g.10gb
+    use: float | None  # 0 to 1
+    memory_used: float | None  # bytes
+    memory: float | None
+    power: float | None  # watts
+    temperature: float | None  # degrees Celsius
+
+
+class NodeReading(TypedDict):
+    """The last figures of a node on which work runs. `devices` is empty unless the node was asked for by its name."""
+
+    name: str
+    memory: float | None  # bytes
+    available: float | None
+    disk: float | None  # the used part of its fullest file system, 0 to 1
+    use: float | None  # of its accelerators, on average
+    temperature: float | None  # of its hottest accelerator, in degrees Celsius
+    devices: list[DeviceReading]
+
+
+class NodeReadings(TypedDict):
+    now: float
+    nodes: list[NodeReading]
 
 
 class CheckView(TypedDict):

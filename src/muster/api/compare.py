@@ -105,3 +105,21 @@ class Comparison(TypedDict):
     files: ComparedFiles | None
     metrics: list[MetricRow]
     significance: SignificanceView | None
+
+
+class ComparedCurve(TypedDict):
+    """Buckets along the steps, as arrays of equal length; `step` and `time` are those of the last point of each."""
+
+    run: str
+    step: list[int]
+    time: list[float]
+    low: list[JsonFloat]
+    high: list[JsonFloat]
+    mean: list[JsonFloat]
+
+
+class ComparedCurves(TypedDict):
+    """Without the runs that lack the metric."""
+
+    name: str
+    curves: list[ComparedCurve]

@@ -123,6 +123,24 @@ class JobLine(TypedDict):
     jobs: list[JobView]
 
 
+class QueuedJob(JobView):
+    place: int | None  # in its queue, from 1; null while it waits for other jobs
+
+
+class QueuedList(TypedDict):
+    now: float
+    jobs: list[QueuedJob]
+    total: int  # on all pages
+    next: str | None  # pass it as `after` for the next page
+
+
+class JobFileView(TypedDict):
+    """The text of a job file, and its fields as they are written there, by their names such as `resources.cpus`."""
+
+    yaml: str
+    fields: Doc
+
+
 class JobSpecView(TypedDict):
     spec: Doc
     yaml: str

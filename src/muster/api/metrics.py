@@ -1,7 +1,7 @@
 """Metrics of a run: series with their summaries, and curves."""
 
 from muster.api.numbers import JsonFloat
-from muster.api.typed import TypedDict
+from muster.api.typed import NotRequired, TypedDict
 from muster.api.words import Axis
 
 
@@ -60,3 +60,4 @@ class CurveView(TypedDict):
     last: list[JsonFloat]
     attempt: list[int]
     bands: list[BandView]
+    smooth: NotRequired[list[JsonFloat]]  # the moving average in each bucket, if it was asked for

@@ -336,6 +336,7 @@ class StudyLine(TypedDict):
     limit: int | None  # of trials
     cost: int
     currency: str
+    ends_in: float | None  # at the pace so far, seconds; null where nothing tells
     why: str  # why it stopped or waits
 
 

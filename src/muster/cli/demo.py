@@ -27,6 +27,7 @@ from muster.cli import daemon
 from muster.cli.call import Json, home_folder
 from muster.cli.demo_view import Doc, Line, Result, Screen, last_screen, progress_line, tell, write_picture
 from muster.cli.init import copy, find
+from muster.cli.open import link_line
 from muster.cli.output import SafeConsole, emit
 from muster.client import Client, Job
 from muster.core.errors import ConfigError, MusterError, NotFound, Unavailable
@@ -77,11 +78,18 @@ def demo(
             job = _submit(client, home, plan)
             killed = _watch_until_end(client, job, plan, screen, console)
             result = _result(client, job, plan, screen, _commands(home, job.id, stays))
+            link = (
+                link_line(home, client.target.urls[0])
+                if stays
+                else Text("`muster up -d` prints a link to the web page.", "dim")
+            )
     except KeyboardInterrupt:
         console.print("Interrupted.", style="yellow")
         raise typer.Exit(130) from None
     content = last_screen(screen, result, console.width)
     console.print(content)
+    if link is not None:
+        console.print(link, soft_wrap=True)
     if picture is not None:
         write_picture(picture, last_screen(screen, result, 100), "muster demo")
     if json_:

@@ -9,6 +9,7 @@ from muster.core.money import format_amount
 
 Data = Mapping[str, Any]
 
+_WAYS: Final = {"link": "a one-time link", "token": "the token itself", "share": "a link to the run"}
 _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "run.created": lambda data: f"made the run {data['name']} ({data['source']})".replace("  ", " "),
     "run.opened": "goes on with the run as attempt {attempt}",
@@ -57,6 +58,12 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     ),
     "stacks.ordered": "asked for the stacks of {ranks} ranks",
     "auth.failed": lambda data: _failed(data),
+    "session.began": lambda data: (
+        f"signed in with a browser from {data['address']}, by {_WAYS.get(data['how'], data['how'])}"
+    ),
+    "session.ended": "signed out of the browser's session {session}",
+    "share.made": "made a link that shows the run to whoever has it, {share}",
+    "share.revoked": "made the link {share} to the run worthless",
     "token.created": "made the token {id} of {user}, with the role {role}",
     "token.revoked": "revoked the token {id}",
     "secret.set": "set the secret {name}",
@@ -73,7 +80,6 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "study.enqueued": lambda data: f"wants {_points(data['params'])} tried next",
     "study.waits": lambda data: f"waits: {data['wait']['message']}" if data["wait"] else "waits no more",
     "study.ended": lambda data: f"the study is over: {data['summary']['why']}",
-    "study.archived": "archived the trials of the study",
     "trial.started": lambda data: f"trial {data['number']} tries {_params(data['params'])}{_after(data['note'])}",
     "trial.reported": lambda data: f"trial {data['number']} passed {_levels(data['rungs'])}",
     "trial.leaving": lambda data: f"trial {data['number']} is to leave{_after(data['note'])}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,8 @@ from muster.api.words import ACTIVE, UNFINISHED
 from muster.cli import daemon
 from muster.cli.call import Json, home_folder
 from muster.cli.lazy import load
-from muster.cli.output import emit, note, out
+from muster.cli.open import link_line
+from muster.cli.output import emit, err, note, out
 from muster.client import Client, Job, MusterError
 from muster.core.errors import Conflict, Invalid
 
@@ -85,7 +88,7 @@ def up(
         emit({"host": settings.host, "port": settings.port, "home": str(home), "token_file": str(home / "token")})
     else:
         note(f"Muster listens on {where}. Token: in {home / 'token'}. Ctrl-C stops the server, not the jobs.")
-    load("muster.server.main:serve")(settings)
+    load("muster.server.main:serve")(settings, None if json else partial(_say_link, home))
 
 
 def down(
@@ -113,6 +116,16 @@ def down(
         note(f"{names} {'goes' if len(left) == 1 else 'go'} on; the next `muster up` takes up what is left.")
 
 
+def _say_link(home: Path, url: str) -> None:
+    """Prints how to open the web page of this server; never a link into a log, which others may read."""
+    if sys.stderr.isatty():
+        line = link_line(home, url)
+        if line is not None:
+            err().print(line)
+            return
+    note(f"The web page is at {url}; `muster open` prints a link that signs you in.")
+
+
 def _say_up(home: Path, server: daemon.Running, started: bool, json: bool) -> None:
     token_file = home / "token"
     if json:
@@ -121,6 +134,8 @@ def _say_up(home: Path, server: daemon.Running, started: bool, json: bool) -> No
         return
     word = "Muster is up at" if started else "Muster is up already at"
     out().print(Text.assemble(f"{word} ", (", ".join(server.urls), "bold"), f" (pid {server.pid})"))
+    if (line := link_line(home, *server.urls)) is not None:
+        out().print(line)
     if find_spec("mlflow") is not None:
         note((f"MLflow's pages: {server.urls[0]}/mlflow/   any name, and the token as the password", "dim"))
     note((f"token: in {token_file}   log: {home / 'server.log'}   stop it: muster down", "dim"))

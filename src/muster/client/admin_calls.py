@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from muster.api.history import HistoryView, ServiceLevels
     from muster.api.report import ReportView
     from muster.api.rules import RulesSet, RulesView
+    from muster.api.session import SessionLink, ShareLink, ShareRevoked
     from muster.api.why import Calibration, ForecastList
 
 DIAGNOSIS: Final = 120.0  # seconds that one finding may take
@@ -174,6 +175,25 @@ async def create_token(
 async def revoke_token(to: Anyone, /, token: str) -> TokenView:
     """Revokes a token by its id, or by a name that only one valid token has."""
     return await to._send("DELETE", f"/v1/tokens/{part(token)}")
+
+
+async def session_link(to: Anyone, /, page: str = "/") -> SessionLink:
+    """A link that signs a browser in as the caller: "url", once, until "expires_at". `page`: where it leads."""
+    return await to._send("POST", "/v1/session/links", {"page": page})
+
+
+async def share_run(to: Anyone, /, run: str, page: str | None = None, days: float = 7) -> ShareLink:
+    """A link that shows one run to whoever has it, and nothing else: "url", until "expires_at".
+
+    It also ends with the token that made it. `page`: where it leads; the run's page if None.
+    """
+    body = {"run": run, "page": page, "days": days}
+    return await to._send("POST", "/v1/session/shares", body)
+
+
+async def revoke_share(to: Anyone, /, share: str) -> ShareRevoked:
+    """Makes the link of a share worthless, by its "id", and ends every session that began with it."""
+    return await to._send("DELETE", f"/v1/session/shares/{part(share)}")
 
 
 async def node_history(

@@ -105,11 +105,12 @@ async def get_content(at: Anyone, /, digest: str, run: str, to: Path) -> None:
         await _save(at, response, to, digest)
 
 
-async def upload(to: Anyone, /, content: Mapping[str, str | bytes]) -> None:
-    """Sends what the server lacks: digest → the file with that content, or the bytes."""
+async def upload(to: Anyone, /, content: Mapping[str, str | bytes], tree: str = "") -> None:
+    """Sends what the server lacks: digest → the file with that content, or the bytes. `tree`: the digest of the code
+    snapshot that it is a part of."""
     digests = list(content)
     for start in range(0, len(digests), _ASKED):
-        body = {"digests": digests[start : start + _ASKED]}
+        body: Doc = {"digests": digests[start : start + _ASKED], **({"tree": tree} if tree else {})}
         missing = (await to._send("POST", "/v1/blobs/missing", body, key="asked"))["missing"]
         bundles = _bundles({digest: content[digest] for digest in missing})
         await to._transport.each(_LANES, partial(_send_some, to), bundles)
@@ -129,7 +130,7 @@ async def capture(to: Anyone, /, workdir: Path, project: str = "default", enviro
             if code["tree"] and await _whole(to, code["tree"]):
                 made.content = {digest: data for digest, data in made.content.items() if digest == code["diff"]}
             tree = made.content.pop(code["tree"], None)
-            await upload(to, made.content)
+            await upload(to, made.content, code["tree"])
             await upload(to, {code["tree"]: tree} if tree is not None else {})  # last: a stored tree is complete
             return code
         except Refused:

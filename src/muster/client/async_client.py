@@ -325,6 +325,9 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     tokens = admin_calls.tokens
     create_token = admin_calls.create_token
     revoke_token = admin_calls.revoke_token
+    session_link = admin_calls.session_link
+    share_run = admin_calls.share_run
+    revoke_share = admin_calls.revoke_share
 
     # the server
     ready = admin_calls.ready

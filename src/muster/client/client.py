@@ -239,6 +239,9 @@ class Client(Connection[Job, Run, Study]):
     tokens = blocking(admin_calls.tokens)
     create_token = blocking(admin_calls.create_token)
     revoke_token = blocking(admin_calls.revoke_token)
+    session_link = blocking(admin_calls.session_link)
+    share_run = blocking(admin_calls.share_run)
+    revoke_share = blocking(admin_calls.revoke_share)
 
     # the server
     ready = blocking(admin_calls.ready)

@@ -100,16 +100,16 @@ async def explain_cost(
     /,
     run: str | None = None,
     *,
-    project: str | None = None,
-    pool: str | None = None,
-    account: str | None = None,
     day: str | None = None,
     after: str | None = None,
     limit: int | None = None,
+    **only: str | None,
 ) -> CostExplanation:
-    """The entries that amounts are made of, in the order of the log. For those that follow, pass "next" as `after`."""
-    given = {"run": run, "project": project, "pool": pool, "account": account, "day": day}
-    return await to._get("/v1/cost/explain", **given, after=after, limit=limit)
+    """The entries that amounts are made of, in the order of the log. For those that follow, pass "next" as `after`.
+
+    `only`: a project, user, queue, family, environment, pool or account, and a period (month, week, since, until).
+    """
+    return await to._get("/v1/cost/explain", run=run, day=day, **only, after=after, limit=limit)
 
 
 async def cost_statements(to: Anyone, /, **period: str | None) -> list[CostStatement]:

@@ -76,6 +76,15 @@ class NodeSamples:
             devices = [device for one in nodes for device, until in one.devices.values() if until > now]
             return [one.shown for one in nodes], devices
 
+    def newest(self, now: float) -> dict[str, tuple[NodeSample, list[DeviceSample]]]:
+        """The samples that still say something, by node, each with its devices."""
+        with self._lock:
+            return {
+                name: (one.shown.sample, [device.sample for device, until in one.devices.values() if until > now])
+                for name, one in self._nodes.items()
+                if one.until > now
+            }
+
     def machines(self, now: float) -> dict[str, MachineFigures]:
         """What signals of nodes read, by node."""
         with self._lock:

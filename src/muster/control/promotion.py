@@ -14,6 +14,7 @@ from muster.core.entities.price_book import book_of
 from muster.core.errors import Invalid, NotFound
 from muster.core.job import Job
 from muster.core.parse import Overrides, parse_job
+from muster.core.preflight import THROUGHPUT
 from muster.core.promotion import Approval, Evidence, Need, SeedValue, judge
 from muster.core.rules import BASELINE, Rules, StageRules
 from muster.core.scaling import Scaling, scaling
@@ -27,9 +28,6 @@ from muster.track.rows import Run
 from muster.track.same_job import devices_of
 from muster.track.tracking import Tracking
 
-# Throughput of the whole job, by the names that `muster.train` and others report; the first that a run has.
-THROUGHPUT: Final = ("tokens_per_s", "samples_per_s", "images_per_s", "examples_per_s", "items_per_s", "throughput",
-                     "tokens_per_second", "samples_per_second")  # fmt: skip
 # What may be asked for beside the scale: where and when it runs, for how long, and variables of the program.
 _CHANGES: Final = frozenset({
     "num_nodes", "resources", "nproc", "pool", "queue", "priority", "max_duration", "use_spot", "budget", "envs",

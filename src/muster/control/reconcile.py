@@ -127,7 +127,7 @@ def _array_envs(job: Job, names: ArrayNames) -> dict[str, str]:
 
 def _preflight_envs(job: Job) -> dict[str, str]:
     rung = job.spec.preflight
-    if rung is None:
+    if rung is None or rung.rung is None:
         return {}
     return {PREFLIGHT: rung.rung, **({PREFLIGHT_STEPS: str(rung.steps)} if rung.steps is not None else {})}
 

@@ -13,8 +13,8 @@ from muster.core.state import State
 from muster.store.base import Entry, Proposal
 
 
-def set_priority(job_id: str, priority: int, actor: str, now: float) -> Proposal:
-    """Gives the job this priority; of an array or a study, every task or trial that is not over.
+def set_priority(job_id: str, priority: int, actor: str, now: float, why: str = "") -> Proposal:
+    """Gives the job this priority, and says why in the log; of an array or a study, every task or trial not over.
 
     It may always be lowered. One that is raised must be within the range of the queue, as at the submission.
     """
@@ -29,7 +29,7 @@ def set_priority(job_id: str, priority: int, actor: str, now: float) -> Proposal
             refusal = outside(state.queues.get(job.queue), priority)
             if refusal is not None:
                 raise Refused([refusal])
-        data = JobPriority(priority, f"set by {actor}")
+        data = JobPriority(priority, why or f"set by {actor}")
         return Entry([Event(data, max(now, state.time), actor, one.project, one.id) for one in changed])
 
     return propose

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from muster.core import units
 from muster.core.free import scalar
 from muster.core.notation import Notation, written
+from muster.core.report import Plain
 
 
 def to_yaml(model: BaseModel) -> str:
@@ -29,7 +30,7 @@ def written_values(model: BaseModel) -> dict[str, Any]:
 
 
 def yaml_text(values: Mapping[str, Any]) -> str:
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
+    return yaml.dump(values, Dumper=JobDumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
 
 
 def _written_value(note: Notation, value: Any, beside: Mapping[str, Any]) -> Any:
@@ -66,7 +67,7 @@ class _Quoted(str):
     __slots__ = ()
 
 
-class _Dumper(yaml.SafeDumper):
+class JobDumper(yaml.SafeDumper):
     """Writes text of several lines as blocks and everything else as PyYAML does."""
 
 
@@ -83,8 +84,17 @@ def _represent_quoted(dumper: yaml.SafeDumper, text: _Quoted) -> yaml.ScalarNode
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
 
 
-_Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(_Quoted, _represent_quoted)
+def _represent_plain(dumper: yaml.SafeDumper, text: Plain) -> yaml.ScalarNode:
+    """Text that was written without quotes is again, where YAML allows it."""
+    if "\n" in text:
+        return _represent_text(dumper, text)
+    tag = dumper.resolve(yaml.ScalarNode, str(text), (True, False))  # type: ignore[no-untyped-call]
+    return dumper.represent_scalar(tag, str(text))
+
+
+JobDumper.add_representer(str, _represent_text)
+JobDumper.add_representer(Plain, _represent_plain)
+JobDumper.add_representer(_Quoted, _represent_quoted)
 _FORMATS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "duration": units.format_duration,
     "duration_or_auto": units.format_duration,

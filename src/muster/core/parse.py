@@ -56,6 +56,7 @@ def parse_job(
         where = entries.get(("workdir",))
         values = _values(entries, last.base if where and where.report is changes else base)
         _check_nodes(values, entries)
+        _check_rung(entries)
         spec = _validated(values, entries, report)
     except Stop:
         pass
@@ -106,6 +107,14 @@ def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry]) -> 
         nodes.report.add(nodes.at, shown(nodes.raw), nodes.field.note.expected, advice(nodes.field, nodes.raw))
     if run is not None and run.value == "":
         run.report.add(run.at, shown(run.raw), run.field.note.expected, advice(run.field, run.raw))
+
+
+def _check_rung(entries: Mapping[FieldPath, Entry]) -> None:
+    """Checks that only a job that is a rung has a number of steps to end after."""
+    steps, rung = entries.get(("preflight", "steps")), entries.get(("preflight", "rung"))
+    if steps is not None and rung is None:
+        hint = "`muster preflight JOB_FILE --steps` says it for the rungs of this job."
+        steps.report.add(steps.at, "steps of a job that is no rung", "`preflight: {rung: ..., steps: ...}`", hint)
 
 
 def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The events of the record of runs: what users did to it. They are only logged, and no decision depends on them.
+"""The events of the record of runs: what users did to it. But for a purge they are only logged.
 
 The event's `job` is the run's id. They hold names and ids only: no value, text or secret.
 """
@@ -6,15 +6,25 @@ The event's `job` is the run's id. They hold names and ids only: no value, text 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from muster.core.entities.study import forget_study
 from muster.core.payload import Audit, Payload, payload
+
+if TYPE_CHECKING:
+    from muster.core.event import Event
+    from muster.core.state_data import Changes, State
 
 
 @payload("run.purged")
 class RunPurged(Payload):
-    """A run was deleted for good, except the row of its job. `rows`: how many were deleted, by table."""
+    """A run was deleted for good, except the row of its job. `rows`: how many were deleted, by table. If it was a
+    study, the study and its trials leave the state."""
 
     rows: dict[str, int]
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        forget_study(state, event.job, changes)
 
 
 @payload("run.created")

@@ -1,4 +1,4 @@
-"""The events of the server itself: secrets, leases, sign-ins and messages. They are only logged."""
+"""The events of the server itself: secrets, leases, sign-ins, sessions and messages. They are only logged."""
 
 from __future__ import annotations
 
@@ -73,3 +73,41 @@ class AuthFailed(Audit):
     count: int
     token: str
     since: float
+
+
+@payload("session.began")
+class SessionBegan(Audit):
+    """A browser signed in for a token: by a one-time link, with the token itself, or by the link of a share."""
+
+    session: str
+    token: str
+    how: str
+    address: str
+    expires_at: float
+    run: str = ""  # of the share, the only one that is shown
+
+
+@payload("session.ended")
+class SessionEnded(Audit):
+    """A browser signed out. The session would have expired at that time."""
+
+    session: str
+    token: str
+    expires_at: float
+
+
+@payload("share.made")
+class ShareMade(Audit):
+    """A link was made that shows this run to whoever has it, until then."""
+
+    share: str
+    token: str
+    expires_at: float
+
+
+@payload("share.revoked")
+class ShareRevoked(Audit):
+    """The link to this run, and every session that began with it, is worthless."""
+
+    share: str
+    expires_at: float

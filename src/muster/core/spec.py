@@ -169,14 +169,20 @@ class Hang(_Canonical):
 
 
 class Preflight(_Canonical):
-    """The job is a rung of the preflight of another: `muster preflight` makes it."""
+    """What the job's preflight holds it to; with `rung`, the job is a rung itself, as `muster preflight` makes them."""
 
+    throughput: Annotated[
+        Annotated[float, Field(gt=0, le=1e15)] | None,
+        Field(description="What the whole job is planned to do in a second, as the program reports it: `tokens_per_s`, "
+              "`samples_per_s` and the like. The rung `canary` fails below nine tenths of it."),
+        Notation("number", "a number of tokens, samples or the like in a second", "120000"),
+    ] = None  # fmt: skip
     rung: Annotated[
-        Rung,
-        Field(description="Which rung. A program finds it in `MUSTER_PREFLIGHT`; `muster.train` and programs with the "
-              "hook run their own checks for `unit` and then end."),
+        Rung | None,
+        Field(description="The job is this rung of another's preflight. A program finds it in `MUSTER_PREFLIGHT`; "
+              "`muster.train` and programs with the hook run their own checks for `unit` and then end."),
         Notation("choice", "`unit`, `resume`, `smoke`, `failure` or `canary`", "smoke"),
-    ]  # fmt: skip
+    ] = None  # fmt: skip
     steps: Annotated[
         Annotated[int, Field(ge=1, le=1_000_000)] | None,
         Field(description="After so many steps `muster.train` saves and ends; others find it in "
@@ -398,8 +404,11 @@ class JobSpec(_Canonical):
     ] = {}  # fmt: skip
     preflight: Annotated[
         Preflight | None,
-        Field(description="The job is a rung of preflight: it needs no certificates, and runs an hour at most."),
-        Notation("section", "a mapping such as `{rung: smoke, steps: 5}`", "{rung: smoke}", shorthand="rung"),
+        Field(
+            description="What its preflight holds it to. With `rung` it is a rung of preflight: it needs no "
+            "certificates, and runs an hour at most."
+        ),
+        Notation("section", "a mapping such as `{throughput: 120000}`", "{throughput: 120000}", shorthand="rung"),
     ] = None
     image: Annotated[
         Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)] | None,

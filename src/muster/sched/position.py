@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -50,12 +50,26 @@ class QueuePositions:
                 found += self._before(stream, base, rank)
         return found
 
-    def in_order(self, queue: str | None = None, include_held: bool = False) -> Iterator[Queued]:
-        """The jobs of a queue, or of all, next one first. `include_held`: those that may not start yet at the end."""
+    def in_order(
+        self, queue: str | None = None, include_held: bool = False, after: str | None = None
+    ) -> Iterator[Queued]:
+        """The jobs of a queue, or of all, next one first. `include_held`: those that may not start yet at the end.
+
+        `after`: a queued job with which the list goes on; the cost does not grow with the number of jobs before it.
+        """
         lines = self.board.waiting.streams
         streams = [s for of in lines.values() for s in of] if queue is None else list(lines.get(queue, ()))
+        cursor = self.board.waiting.queued[after] if after is not None else None
+        begins_late = cursor is not None and self._late(cursor.stream)
         for late in (False, True) if include_held else (False,):
-            heap = [(self._key(s, s.entries[0]), s.number, 0, s) for s in streams if (s.not_before > self.now) == late]
+            if begins_late and not late:
+                continue
+            heap = []
+            for stream in streams:
+                if self._late(stream) == late:
+                    index = self._index_after(stream, cursor) if cursor is not None and late == begins_late else 0
+                    if index < len(stream.entries):
+                        heap.append((self._key(stream, stream.entries[index]), stream.number, index, stream))
             heapify(heap)
             while heap:
                 _, number, index, stream = heappop(heap)
@@ -68,6 +82,21 @@ class QueuePositions:
 
     def key_of(self, queued: Queued) -> Key:
         return self._key(queued.stream, queued.entry)
+
+    def _late(self, stream: Stream) -> bool:
+        return stream.not_before > self.now
+
+    def _index_after(self, stream: Stream, cursor: Queued) -> int:
+        """The first entry of the stream that `in_order` gives after this job: of equal keys, older streams go first."""
+        if stream is cursor.stream:
+            return bisect_left(stream.entries, cursor.entry) + 1
+        base, rank = self._base(cursor.stream), self._rank(cursor.stream, cursor.entry)
+        if stream.number > cursor.stream.number:
+            return self._before(stream, base, rank)
+        other = self._base(stream)
+        if other != base:
+            return len(stream.entries) if other < base else 0
+        return bisect_right(stream.entries, rank, key=lambda entry: self._rank(stream, entry))
 
     def _before(self, stream: Stream, base: Key, rank: Key) -> int:
         """How many jobs of the stream are ahead of a job with this base and rank."""

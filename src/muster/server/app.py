@@ -47,17 +47,21 @@ from muster.server.routes import (
     health,
     history,
     job_details,
+    job_file,
     jobs,
     lineage,
+    log_search,
     logbook,
     metrics,
     models,
+    node_readings,
     optuna,
     policy,
     preflight,
     prometheus,
     promotion,
     provenance,
+    queued,
     ranks,
     report,
     reproduction,
@@ -65,6 +69,7 @@ from muster.server.routes import (
     run_page,
     runs,
     search,
+    session,
     stacks,
     studies,
     study_trials,
@@ -75,6 +80,7 @@ from muster.server.routes import (
 from muster.server.service import Service
 from muster.server.sign_ins import WatchSignIns
 from muster.server.typed_routes import describe, routes_of
+from muster.server.web.site import PageRoute
 
 log = logging.getLogger("muster.server")
 
@@ -86,6 +92,8 @@ ROUTERS: Final = tuple(
         jobs,
         why,
         job_details,
+        log_search,
+        job_file,
         execs,
         stacks,
         studies,
@@ -94,7 +102,9 @@ ROUTERS: Final = tuple(
         forecast,
         environments,
         events,
+        node_readings,
         cluster,
+        queued,
         engines,
         rules,
         policy,
@@ -105,6 +115,7 @@ ROUTERS: Final = tuple(
         cost,
         cost_export,
         access,
+        session,
         worker,
         external,
         blobs,
@@ -166,6 +177,8 @@ def create_app(service: Service) -> FastAPI:
         if not described:
             described.append(page(app.openapi()))
         return HTMLResponse(described[0], headers={"Content-Security-Policy": POLICY})
+
+    app.router.routes.append(PageRoute())
 
     app.add_middleware(Guard, service=service)
     app.add_middleware(WatchSignIns)

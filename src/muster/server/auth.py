@@ -11,34 +11,55 @@ from muster.control.bootstrap import digest
 from muster.core.entities import Role, Token, at_least, lower
 from muster.core.errors import NotAllowed, NotFound, Unauthenticated
 from muster.core.state import State
+from muster.server.web.signing import Session, Share, only_shared
 
 _OF_FINANCE: Final = re.compile(r"/v1/cost(/.*)?|/v1/projects|/allocation(/compute)?|/model/allocation")
+_SESSION: Final = re.compile(r"/v1/session(/links)?")  # one's own sign-in: every token may
 _HINT = "Put a valid token in MUSTER_TOKEN, or use the one that `muster up` wrote into the home folder."
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """Who asks. By the link of a share it is whoever has the link: a viewer of one run, with a name of no user."""
+
     user: str
     token: Token
+    session: Session | None = None  # of a browser; None: a bearer token
 
     @property
     def superuser(self) -> bool:
-        return self.token.superuser and self.token.role == "admin" and not self.token.finance
+        return self._sees_all and self.token.role == "admin"
+
+    @property
+    def share(self) -> Share | None:
+        """The only run that it may read."""
+        return self.session.share if self.session is not None else None
+
+    @property
+    def _sees_all(self) -> bool:
+        return self.token.superuser and not self.token.finance and self.share is None
 
     def role(self, state: State, project: str) -> Role | None:
         """The role of this identity in the project; None: no access, the project is not even visible."""
         if self.token.finance:
             return None
+        if self.share is not None:
+            return "viewer" if project == self.share.project and self._role_of_token(state, project) else None
+        return self._role_of_token(state, project)
+
+    def _role_of_token(self, state: State, project: str) -> Role | None:
         if self.token.superuser:
             return self.token.role
         known = state.projects.get(project)
-        membership = known.members.get(self.user) if known is not None else None
+        membership = known.members.get(self.token.user) if known is not None else None
         return lower(membership, self.token.role) if membership is not None else None
 
     def projects(self, state: State) -> list[str] | None:
         """The projects that this identity may see; None: all."""
         if self.token.finance:
             return []
+        if self.share is not None:
+            return [self.share.project] if self.role(state, self.share.project) is not None else []
         if self.token.superuser:
             return None
         return [name for name, project in list(state.projects.items()) if self.user in project.members]
@@ -68,11 +89,16 @@ class Identity:
         return f"An admin of the project gives it with `muster project member {project} {self.user} {role}`."
 
     def need_whole_view(self) -> None:
-        if not self.token.superuser or self.token.finance:
+        if not self._sees_all:
             raise NotAllowed(
                 "This needs a token that may read everything.",
                 "An administrator makes one with `muster token create NAME --superuser --role viewer`.",
             )
+
+    def need_run(self, run: str) -> None:
+        """Raises NotAllowed for another run than the only one that it may read, if there is one."""
+        if self.share is not None and run != self.share.run:
+            raise only_shared(self.share)
 
     def need_superuser(self) -> None:
         if not self.superuser:
@@ -81,7 +107,8 @@ class Identity:
 
 def check_finance(caller: Identity, method: str, path: str) -> None:
     """Raises NotAllowed for a token of finance that is used for anything but reading costs and names of projects."""
-    if caller.token.finance and not (method in ("GET", "HEAD") and _OF_FINANCE.fullmatch(path)):
+    reads = method in ("GET", "HEAD") and _OF_FINANCE.fullmatch(path)
+    if caller.token.finance and not (reads or _SESSION.fullmatch(path)):
         raise NotAllowed(
             "This token may read the costs of projects, and nothing else.", "Use another token; see `muster token ls`."
         )
@@ -107,7 +134,18 @@ def authenticate(header: str | None, state: State, now: float) -> Identity:
     token = state.tokens.get(identity)
     wanted = token.digest if token is not None else digest("")
     good = hmac.compare_digest(digest(secret), wanted)
-    expired = token is not None and token.expires_at is not None and token.expires_at <= now
-    if token is None or prefix != "mst" or not good or expired or token.revoked_at is not None:
+    if token is None or prefix != "mst" or not good or not _valid(token, now):
         raise Unauthenticated("The token is not valid.", _HINT)
     return Identity(token.user, token)
+
+
+def stand_in(session: Session, state: State, now: float) -> Identity:
+    """The identity of a browser's session: that of its token, as long as the token is valid."""
+    token = state.tokens.get(session.token)
+    if token is None or not _valid(token, now):
+        raise Unauthenticated("The session's token is not valid any more.", _HINT)
+    return Identity(token.user if session.share is None else f"share:{session.share.id}", token, session)
+
+
+def _valid(token: Token, now: float) -> bool:
+    return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)

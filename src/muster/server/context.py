@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import Depends, Header, Path, Request
@@ -18,11 +19,12 @@ from muster.core.reasons import Reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
 from muster.sched.likely_end import Ends
-from muster.server.auth import Identity, authenticate
+from muster.server.auth import Identity
 from muster.server.leader import Leader
 from muster.server.service import Service
 from muster.server.stream import Watcher
 from muster.server.views import job_view
+from muster.server.web.credentials import LONGEST, identify
 from muster.store.base import JobFilter
 from muster.track.tracking import Tracking
 
@@ -41,9 +43,11 @@ async def leader(request: Request) -> Leader:
     return leader_of(request)
 
 
-async def identity(request: Request, authorization: Annotated[str | None, Header(max_length=500)] = None) -> Identity:
-    leader = leader_of(request)
-    return authenticate(authorization, leader.store.state(), leader.clock.now())
+async def identity(
+    request: Request,
+    authorization: Annotated[str | None, Header(max_length=LONGEST)] = None,  # for the description
+) -> Identity:
+    return identify(request.scope, leader_of(request))
 
 
 async def tracking(request: Request) -> Tracking:
@@ -60,18 +64,12 @@ async def heavy(request: Request, caller: Annotated[Identity, Depends(identity)]
         yield
 
 
-async def watcher(
-    request: Request,
-    caller: Annotated[Identity, Depends(identity)],
-    authorization: Annotated[str | None, Header(max_length=500, include_in_schema=False)] = None,
-) -> Watcher:
-    """For routes that stream: the token is checked again before each look."""
+async def watcher(request: Request, caller: Annotated[Identity, Depends(identity)]) -> Watcher:
+    """For routes that stream: the token or the session is checked again before each look."""
     service, leader = service_of(request), leader_of(request)
-
-    def identify() -> Identity:
-        return authenticate(authorization, leader.store.state(), leader.clock.now())
-
-    return Watcher(caller.user, identify, lambda: service.leader is leader and service.leads)
+    return Watcher(
+        caller.user, partial(identify, request.scope, leader), lambda: service.leader is leader and service.leads
+    )
 
 
 def service_of(request: Request) -> Service:
@@ -130,6 +128,7 @@ def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") 
             job = named[0] if named else None
     if job is None or caller.role(state, job.project) is None:
         raise NotFound(f"There is no job {ref!r} that you can see.", "See `muster ls --all`.")
+    caller.need_run(job.id)
     caller.need(state, job.project, role)
     return job
 
@@ -179,7 +178,9 @@ def explainer_for(leader: Leader, caller: Identity, state: State, ends: Ends | N
 
 
 def sees(caller: Identity, state: State) -> Callable[[Job], bool]:
-    visible = caller.projects(state)
+    visible, share = caller.projects(state), caller.share
+    if share is not None:
+        return lambda job: job.id == share.run
     return lambda job: visible is None or job.project in visible
 
 

@@ -20,14 +20,14 @@ from muster.server.mlflow.caller import bearer
 from muster.server.open_metrics import is_open
 from muster.server.service import Service
 from muster.server.sizes import HEADERS, UNREAD, bounded, has_body, too_large
+from muster.server.web.credentials import LONGEST, OF_ATTEMPTS, SIGN_IN, check_sign_in, identify
+from muster.server.web.site import is_page
 from muster.track.mlflow.faults import Fault, fault_of
 
 CONNECTION: Final = "muster.connection"  # in the scope: the connection of the request; see `protocol`
 PUBLIC: Final = frozenset({"/healthz", "/readyz", "/mlflow/health", "/mlflow/version"})  # under any host
 # The API's own description contains no user data.
 _DESCRIPTION: Final = frozenset({"/docs", "/openapi.json"})
-_OF_ATTEMPTS: Final = re.compile(r"/v1/ingest(/.*)?|/v1/runs/external/beat")
-_TOKEN_LENGTH: Final = 500
 # MLflow calls that read many rows, by the last part of their path.
 _HEAVY: Final = re.compile(r"/mlflow/(?:.*/)?(search|query|graphql|get-history|calculate)[^/]*")
 _MLFLOW: Final = re.compile(r"/mlflow(/.*)?", re.DOTALL)
@@ -80,31 +80,38 @@ class Guard:
             message = "The server is not known under the name that the Host header gives."
             hint = "Add the name to `allowed_hosts` in the server's config.toml, or ask by address."
             return answer(421, _error("wrong_host", message, hint))
-        if has_body(headers) or not (path in _DESCRIPTION or is_open(self._service.settings, scope)):
-            try:
-                scope.setdefault("state", {})["user"] = self._user(scope["method"], path, headers)
-            except MusterError as error:
-                return _refused(path, error)
-            connection = scope.get("extensions", {}).get(CONNECTION)
-            if connection is not None:
-                connection.mark_authenticated()
+        try:
+            if path == SIGN_IN and scope["method"] == "POST":
+                check_sign_in(scope, headers)
+            elif has_body(headers) or not self._is_open(scope, path):
+                scope.setdefault("state", {})["user"] = self._user(scope, path, headers)
+                connection = scope.get("extensions", {}).get(CONNECTION)
+                if connection is not None:
+                    connection.mark_authenticated()
+        except MusterError as error:
+            return _refused(path, error)
         words = too_large(scope, headers)
         return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
 
-    def _user(self, method: str, path: str, headers: dict[bytes, bytes]) -> str:
+    def _is_open(self, scope: Scope, path: str) -> bool:
+        return path in _DESCRIPTION or is_page(scope) or is_open(self._service.settings, scope)
+
+    def _user(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> str:
         """The user of the token; "" for an attempt's token. Each route checks again what it needs itself."""
-        leader, given = self._service.leader, headers.get(b"authorization", b"")[: _TOKEN_LENGTH + 1].decode("latin-1")
+        leader, given = self._service.leader, headers.get(b"authorization", b"")[: LONGEST + 1].decode("latin-1")
         if leader is None or not self._service.leads:
             raise self._service.not_leading()
-        if len(given) > _TOKEN_LENGTH:
+        if len(given) > LONGEST:
             raise Unauthenticated("The token is not valid.")
-        if _OF_ATTEMPTS.fullmatch(path):
+        if OF_ATTEMPTS.fullmatch(path):
             if leader.keyring.attempt_of(given.removeprefix("Bearer ").strip()) is None:
                 raise Unauthenticated("The attempt's token is not valid.")
             return ""
-        header = bearer(given) if _MLFLOW.fullmatch(path) else given
-        caller = authenticate(header, leader.store.state(), leader.clock.now())
-        check_finance(caller, method, path)
+        if _MLFLOW.fullmatch(path):
+            caller = authenticate(bearer(given), leader.store.state(), leader.clock.now())
+        else:
+            caller = identify(scope, leader)
+        check_finance(caller, scope["method"], path)
         return caller.user
 
 

@@ -28,7 +28,7 @@ class Hosts:
 
     def allow(self, header: str) -> bool:
         """Whether a Host header is allowed, with any port."""
-        name = _without_port(header.strip().lower()).rstrip(".")
+        name = without_port(header.strip().lower()).rstrip(".")
         if _is_address(name) or name in self._names or "*" in self._names:
             return bool(name)
         return name.endswith(self._zones) if self._zones else False
@@ -44,7 +44,7 @@ def certificate_names(path: Path) -> list[str]:
     return list(names.get_values_for_type(x509.DNSName))
 
 
-def _without_port(host: str) -> str:
+def without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     name, colon, port = host.rpartition(":")

@@ -76,6 +76,7 @@ from muster.server.execs import Exec, Execs
 from muster.server.limits import Limits
 from muster.server.settings import Settings
 from muster.server.sign_ins import SignIns
+from muster.server.web.sessions import Sessions
 from muster.store.base import Entry, Lease, Proposal, Store
 from muster.store.commit import GroupCommit
 from muster.track.tracking import open_tracking
@@ -160,6 +161,7 @@ class Leader:
             self.samples,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
+        self.sessions = Sessions(keyring.sessions, keyring.installation, parse_duration(settings.session_lifetime))
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)
         self.forecaster = Forecaster(
             self.commit, lambda: self.controller.board, self.clock, may_act, self.ingest.expected_ends
@@ -200,6 +202,7 @@ class Leader:
         self._first_token()
         self._warn_of_names()
         self._restore_names()
+        self.sessions.restore(self.store, self.clock.now())
         for member in self.engine.members().values():
             member.start()
         self._warn_of_isolation()

@@ -81,6 +81,28 @@ class LogReader:
                 self.after = chunk.id
         return views, False
 
+    def back(self, before: int, limit: int) -> tuple[list[LogChunkView], int, bool]:
+        """Views of about `limit` bytes that end before a chunk, the first chunk's id, and whether it is the first."""
+        self._written.clear()
+        numbers = [self._attempt] if self._attempt is not None else [a.number for a in self._store.attempts(self._job)]
+        found: list[tuple[int, LogChunk]] = []
+        size = 0
+        for number in reversed(numbers):  # the later attempt has the later output
+            at = before
+            while size < limit and (
+                some := self._store.logs(
+                    self._job, number, self._rank, 0, _PAGE, before=at, since=self._since, most=limit - size, last=True
+                )
+            ):
+                found += [(number, chunk) for chunk in some]
+                size += sum(len(chunk.data) for chunk in some)
+                at = some[-1].id
+            if size >= limit:
+                break
+        found.sort(key=lambda one: one[1].id)
+        views = [view for number, chunk in found for view in self._views(number, chunk)]
+        return views, found[0][1].id if found else before, size < limit
+
     def tail(self, lines: int) -> list[LogChunkView]:
         """The last lines of each rank of the newest attempt with output; later reads continue after them."""
         wanted = [size for size in self._store.log_sizes(self._job) if size.kept and self._wants(size)]

@@ -12,6 +12,7 @@ import signal
 import socket
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -37,8 +38,11 @@ _PRIVATE = ("token", "muster.db", "muster.db-wal", "muster.db-shm", "mlflow.db",
 _FILES = 65_536  # open files, if the machine allows a process that many
 
 
-def serve(settings: Settings) -> None:
-    """Runs the server until it stops. Raises ConfigError when it can't start."""
+def serve(settings: Settings, on_lead: Callable[[str], None] | None = None) -> None:
+    """Runs the server until it stops. Raises ConfigError when it can't start.
+
+    `on_lead` is called in a thread with the server's address when it leads for the first time.
+    """
     settings.check()
     if settings.policy_file:
         read_rules(read_policy(settings.policy_file), str(settings.policy_file))
@@ -54,6 +58,8 @@ def serve(settings: Settings) -> None:
     keyring = load_keyring(settings.home / "key")
     certificate = first_certificate(Path(settings.tls_cert).read_text()) if settings.tls_cert else None
     service = Service(settings, store, keyring, [url], lambda: _write_address(settings.home, url, certificate))
+    if on_lead is not None:
+        service.on_lead = partial(on_lead, url)
     try:
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             runner.run(_serve(settings, service, listening))

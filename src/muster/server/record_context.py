@@ -38,6 +38,7 @@ def find_run(leader: Leader, track: Tracking, caller: Identity, ref: str, role: 
     run = _look(leader, track, caller, ref, visible)
     if run is None or caller.role(state, run.project) is None:
         raise NotFound(f"There is no run {ref!r} that you can see.", "See `muster runs`.")
+    caller.need_run(run.id)
     caller.need(state, run.project, role)
     return run
 

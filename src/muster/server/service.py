@@ -20,11 +20,14 @@ from muster.server.prometheus.requests import Requests
 from muster.server.read_slots import ReadSlots
 from muster.server.settings import Settings
 from muster.server.stream import Hub, Streams
+from muster.server.web.site import Site
 from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")
 
-_RIGHTS = frozenset({"token.revoked", "project.member", "project.set"})  # events that may change who can see what
+_RIGHTS = frozenset(
+    {"token.revoked", "session.ended", "share.revoked", "project.member", "project.set"}
+)  # events that may change who can see what
 _AGAIN = 1.0  # seconds before another try to lead
 
 
@@ -39,9 +42,11 @@ class Service:
         self.read_slots = ReadSlots(self.limits)
         self.streams = Streams(self.hub, self.read_slots, self.limits.streams_per_user)
         self.requests = Requests()
+        self.site = Site(settings.page_folder)
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why it could not lead
+        self.on_lead: Callable[[], None] | None = None  # called once, when it leads for the first time
         self._keyring = keyring
         self._announce = announce  # writes for this machine where the leader listens
         self._stopping = threading.Event()
@@ -85,6 +90,9 @@ class Service:
         while not self._try_to_lead(lease):
             if self._stopping.wait(_AGAIN) or not self.leads:
                 return
+        told, self.on_lead = self.on_lead, None
+        if told is not None and self.ready:
+            told()
 
     def _try_to_lead(self, lease: Lease) -> bool:
         """False if it should be tried again: the previous leader may be frozen while it holds the database."""

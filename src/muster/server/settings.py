@@ -24,12 +24,13 @@ from muster.core.errors import ConfigError
 from muster.engines.isolation import read_local
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.limits import Limits
+from muster.server.web.site import PAGES
 
 STORE: Final = "MUSTER_STORE"
 POOL: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 _TEXTS: Final = (
     "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
-    "log_level", "pool", "exec", "spot_notices", "metrics", "advisories",
+    "log_level", "pool", "exec", "spot_notices", "metrics", "advisories", "session_lifetime", "web_pages",
 )  # fmt: skip
 _SPOT_SOURCE: Final = re.compile(r"file:/.+|(aws|gcp|azure)(=http://[^\s/]+)?")
 _OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
@@ -57,6 +58,8 @@ class Settings:
     log_limit: str = "64MB"  # output kept per rank, unless its job file says otherwise
     log_limit_max: str = "1GB"  # maximum that a job file may set
     late_reports: str = "7d"  # how long after the end of an attempt its launchers may still deliver the rest
+    session_lifetime: str = "12h"  # how long a browser stays signed in
+    web_pages: str = ""  # folder of the web page; empty: the one in the package
     # Engines by name: see `muster.engines.registry`. If there are any, this machine is used only if it is one of them.
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # URLs at which nodes reach this server, comma-separated; empty: where it listens
@@ -115,6 +118,7 @@ class Settings:
         )
         table.know("cpus", "admission_hook", *_OPTIONAL)
         table.duration("late_reports", 0.0)
+        table.duration("session_lifetime", 0.0, 1.0, 400 * 86_400.0)  # browsers keep no cookie for longer
         for name in ("log_limit", "log_limit_max"):
             table.size(name, 4096, least=4096)
         table.refuse_others()
@@ -190,6 +194,11 @@ class Settings:
     def advisory_path(self) -> Path | None:
         """A relative path starts from the home folder."""
         return self.home / self.advisories if self.advisories else None
+
+    @property
+    def page_folder(self) -> Path:
+        """A relative path starts from the home folder."""
+        return self.home / self.web_pages if self.web_pages else PAGES
 
     @property
     def url_of_store(self) -> str:

@@ -21,6 +21,7 @@ from muster.control.background import Background
 from muster.core.errors import MusterError
 from muster.core.event import Event
 from muster.core.server_events import AuthFailed
+from muster.server.web.credentials import forged
 from muster.store.base import Entry
 from muster.store.commit import Commit
 
@@ -84,22 +85,22 @@ class SignIns:
 
 
 class WatchSignIns:
-    """Watches all answers: a 401 to a request with a token is a failed sign-in."""
+    """Watches all answers: a 401 to a request with a token, or with a forged cookie, is a failed sign-in."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = _header(scope, b"authorization") if scope["type"] == "http" else ""
-        if not given:
+        if scope["type"] != "http" or not (given or _header(scope, b"cookie")):
             await self._app(scope, receive, send)
             return
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 401:
                 leader = scope["app"].state.service.leader
-                if leader is not None:
-                    leader.sign_ins.failed(_address(scope), given)
+                if leader is not None and (given or forged(scope, leader.sessions)):
+                    leader.sign_ins.failed(address_of(scope), given)
             await send(message)
 
         await self._app(scope, receive, watched)
@@ -111,7 +112,7 @@ def _header(scope: Mapping[str, object], name: bytes) -> str:
     return bytes(found).decode("latin-1")
 
 
-def _address(scope: Scope) -> str:
+def address_of(scope: Scope) -> str:
     """The client's address. A proxy on this machine passes on the address behind it, which may be any text."""
     try:
         return str(ipaddress.ip_address((scope.get("client") or ("", 0))[0]))

@@ -8,7 +8,8 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope
 
-SMALL: Final = 2 << 20  # bytes
+TINY: Final = 16 << 10  # bytes; of the request that begins a session, which no token comes with
+SMALL: Final = 2 << 20
 LARGE: Final = 32 << 20  # for what launchers ship and batches of jobs
 CONTENT: Final = 1 << 40  # for one file, which is written in blocks
 # Parsing JSON blocks other requests, for a time that depends on the number of values rather than on the bytes.
@@ -22,6 +23,7 @@ _CONTENT: Final = re.compile(
 )
 _SNAPSHOT: Final = re.compile(r"/v1/projects/[^/]+/optuna/[^/]+/snapshot")
 _MLFLOW: Final = "/mlflow/"
+_SIGN_IN: Final = "/v1/session"
 _STRUCTURE: Final = (b",", b"[", b"{")
 
 
@@ -41,7 +43,7 @@ def bounded(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Rece
     """Passes on the body while it stays within its limits; then raises HTTPException 413."""
     limit = _limit(scope["method"], scope["path"])
     kind = headers.get(b"content-type", b"").lower()
-    most = VALUES if limit == SMALL else MANY_VALUES
+    most = VALUES if limit <= SMALL else MANY_VALUES
     json = limit != CONTENT and (not kind or b"json" in kind)
     values, read = Values(texts=scope["path"].startswith(_MLFLOW)), 0
 
@@ -90,9 +92,11 @@ class Values:
 def _limit(method: str, path: str) -> int:
     if method == "PUT" and _CONTENT.fullmatch(path):
         return CONTENT
+    if path == _SIGN_IN:
+        return TINY
     large = path in _LARGE_PATHS or path.startswith(_MLFLOW) or (method == "PUT" and _SNAPSHOT.fullmatch(path))
     return LARGE if large else SMALL
 
 
 def _words(limit: int) -> str:
-    return f"The request is larger than {limit >> 20} MiB."
+    return f"The request is larger than {f'{limit >> 20} MiB' if limit >> 20 else f'{limit >> 10} KiB'}."

@@ -131,7 +131,10 @@ def node_view(
     failures: int = 0,
     spare: bool = False,
 ) -> NodeView:
-    """`jobs`, `used`: for a machine, on which the engine places workers. `used` includes all users, if it is known."""
+    """`jobs`, `used`: for a machine, on which the engine places workers. `used` includes all users, if it is known.
+
+    The users of the jobs are left to the caller.
+    """
     return {
         "name": node.name,
         "engine": engine,
@@ -144,6 +147,7 @@ def node_view(
         "free": resources_view(node.free if node.role != "machine" else _left(node.total, used)),
         "used": resources_view(used) if used is not None else None,
         "jobs": sorted(node.jobs if jobs is None else jobs),
+        "users": [],
         "failures": failures,
         "spare": spare,
     }

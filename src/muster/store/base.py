@@ -168,7 +168,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """The filter of an event listing: oldest first, after `after`; with `last`, the newest `limit` events."""
+    """The filter of an event listing: oldest first, after `after`; with `last`, the newest `limit` of them."""
 
     projects: Sequence[str] | None = None  # events without a project are listed only when this is None
     job: str | None = None
@@ -177,6 +177,7 @@ class EventFilter:
     after: int = 0
     last: bool = False
     limit: int = 100
+    before: int | None = None  # only events before it: with `last`, the page of older ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def pack(raw: bytes) -> bytes:
 
 
 def unpack(blob: bytes, length: int) -> bytes:
-    return blob if len(blob) == length else zlib.decompress(blob)
+    return blob if len(blob) == length else zlib.decompress(blob, bufsize=length)
 
 
 def shapes_from(text: str) -> dict[int, tuple[str, ...]]:

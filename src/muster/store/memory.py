@@ -92,6 +92,8 @@ class MemoryStore(FoldStore):
     def events(self, want: EventFilter) -> list[Event]:
         with self._lock:
             newest = len(self._log)  # the seq of an event is its position in the log, from 1
+            if want.before is not None:
+                newest = min(newest, want.before - 1)
             order = range(newest, want.after, -1) if want.last else range(want.after + 1, newest + 1)
             rows = (self._log[seq - 1] for seq in order)
             found = [_event(row) for row in islice((row for row in rows if _wants_event(want, row[0])), want.limit)]

@@ -165,6 +165,8 @@ def _job_terms(want: JobFilter) -> list[ColumnElement[bool]]:
 def _event_terms(want: EventFilter) -> list[ColumnElement[bool]]:
     events = tables.events.c
     terms = [events.seq > want.after]
+    if want.before is not None:
+        terms.append(events.seq < want.before)
     if want.projects is not None:
         terms.append(events.project.in_([project for project in want.projects if project]))
     if want.job is not None:

@@ -12,9 +12,11 @@ from zlib import crc32
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, false, func, or_, select
 
 from muster.api.runs import RunCells, RunView
+from muster.api.search import FieldList
 from muster.core.errors import Invalid
 from muster.core.suggest import close_matches
-from muster.store.record_tables import metric_series, run_params, run_tags, runs
+from muster.store.record_tables import metric_series, runs
+from muster.track import field_names
 from muster.track.query.functions import register
 from muster.track.query.nodes import And, Compare, Field, Has, Node, Not, Or, Sort, quoted
 from muster.track.query.parse import parse, parse_sort
@@ -25,7 +27,6 @@ from muster.track.run_views import cells, views
 MOST: Final = 10_000  # runs per page
 _TIMEOUT: Final = 30.0  # seconds that a query may take
 _NEAR: Final = 1000  # runs that are tried before all are
-_HINTED: Final = 2000  # names that are searched for a similar one
 _MOST_HINTS: Final = 5
 
 
@@ -137,6 +138,11 @@ class Search:
             register(connection)
             return cells(connection, self._compiler(), ids, columns)
 
+    def fields(self, text: str, *, projects: Sequence[str] | None, limit: int) -> FieldList:
+        """Fields that a query can name, by a part of their name; of names that runs have, those of visible runs."""
+        with self._db.reading(_TIMEOUT) as connection:
+            return field_names.fields(connection, text, _within(projects, False, None), limit)
+
     def _near(self, connection: Connection, request: _PageRequest) -> Sequence[Row[Any]] | None:
         """A page from only the first runs in the order; None if they don't fill it.
 
@@ -178,12 +184,11 @@ class Search:
 
     def _hints(self, node: Node, projects: Sequence[str] | None) -> tuple[str, ...]:
         """Names in the query that no run has, each with the most similar existing one."""
-        spaces = {"param": run_params.c.key, "metric": metric_series.c.name, "tag": run_tags.c.key}
         found: list[str] = []
         for field in dict.fromkeys(_fields(node)):
-            if field.kind in spaces and len(found) < _MOST_HINTS:
+            if field.kind in field_names.NAMES and len(found) < _MOST_HINTS:
                 with self._db.reading(_TIMEOUT) as connection:
-                    near = _nearest(connection, spaces[field.kind], field.name, projects)
+                    near = _nearest(connection, field_names.NAMES[field.kind], field.name, projects)
                 if near != field.name:
                     kind = {"param": "parameter"}.get(field.kind, field.kind)
                     meant = f"; did you mean `{field.kind}s.{quoted(near)}`?" if near else "."
@@ -195,20 +200,12 @@ def _nearest(
     connection: Connection, column: ColumnElement[str], name: str, projects: Sequence[str] | None
 ) -> str | None:
     """The name itself if a visible run has it, else a similar name, else None."""
-    table: Any = column.table
-    seen = select(column).join(runs, runs.c.id == table.c.run).where(*_within(projects, False, None))
-
-    def known(one: str) -> bool:
-        return connection.execute(seen.where(column == one).limit(1)).first() is not None
-
-    if known(name):
+    within = _within(projects, False, None)
+    if field_names.is_known(connection, column, name, within):
         return name
-    # One index step per name, instead of one per row.
-    first = select(func.min(column).label("name")).cte("names", recursive=True)
-    further = select(func.min(column)).where(column > first.c.name).scalar_subquery()
-    names = first.union_all(select(further).where(first.c.name.is_not(None)))
-    some = connection.execute(select(names.c.name).where(names.c.name.is_not(None)).limit(_HINTED)).scalars().all()
-    return next((one for one in close_matches(name, some, 5, 0.5) if known(one)), None)
+    some = field_names.names_from(connection, column, "", field_names.END, field_names.SCANNED)
+    near = close_matches(name, some, 5, 0.5)
+    return next((one for one in near if field_names.is_known(connection, column, one, within)), None)
 
 
 def _within(

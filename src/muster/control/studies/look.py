@@ -20,6 +20,7 @@ from muster.tune.report import (
     StudyFacts,
     TrialRun,
     curve_numbers,
+    limits,
     marks_of,
     study_report,
     study_status,
@@ -71,17 +72,25 @@ def report_of(seen: Seen, now: float, metrics: Metrics) -> StudyReport:
 
 
 def rows_of(
-    seen: Seen, now: float, wanted: Callable[[Trial], bool], after: int, limit: int
+    seen: Seen, now: float, wanted: Callable[[Trial], bool], after: int, limit: int, best_first: bool = False
 ) -> tuple[list[TrialRow], int | None]:
-    """Trials by number after `after`, and where the next page begins."""
+    """Trials by number after `after`, and where the next page begins.
+
+    With `best_first` those that have a rank come first, and `after` is a place in that order.
+    """
     view, facts = seen.view(), seen.facts(now, {})
     ranks = ranking(view)
+    if best_first:
+        last = len(ranks.order) + 1
+        every = sorted(view.trials.values(), key=lambda one: (ranks.ranks.get(one.number, last), one.number))
+        some = [one for one in every if wanted(one)][after + 1 :]
+        return [row(one, facts, ranks) for one in some[:limit]], after + limit if len(some) > limit else None
     found = [one for number, one in sorted(view.trials.items()) if number > after and wanted(one)]
     shown = found[:limit]
     return [row(one, facts, ranks) for one in shown], shown[-1].number if len(found) > limit else None
 
 
-def line_of(seen: Seen, phase: str, why: str) -> StudyLine:
+def line_of(seen: Seen, phase: str, why: str, now: float) -> StudyLine:
     study, view = seen.study, seen.view()
     best = view.best()
     cost = seen.progress.spent + sum(one.cost for one in seen.runs.values())
@@ -103,6 +112,7 @@ def line_of(seen: Seen, phase: str, why: str) -> StudyLine:
         "limit": view.spec.trials,
         "cost": cost,
         "currency": seen.currency,
+        "ends_in": limits(view, seen.facts(now, {}))["ends_in"] if study.ended_at is None else None,
         "why": why,
     }
 

@@ -109,10 +109,6 @@ def change_study(
         known = find_study(state, study)
         if sample is not None:
             admit(sample, before.over(context(store, state, sample.user, local, now=now, **site)), _OWN_CHECKS)
-        if known.archived:
-            raise Invalid(
-                f"The trials of study {study} are archived.", f"Start a new one with `warm_start: study {study}`."
-            )
         trials = trials_of(state, study)
         outside = sorted(number for number, one in trials.items() if not spec.space.fits(one.params))
         entry = again(state) if study not in state.jobs else Entry()

@@ -1,7 +1,8 @@
 """Studies and their trials: what the state holds of a search over parameters, and the events that change it.
 
 A study is a job without nodes; its trials are jobs whose parent it is, or calls of a program outside. A study and its
-trials stay in the state when they are over, for reports and for `muster tune extend`, until the study is archived.
+trials stay in the state when they are over, for reports, for searches that begin with what they found and for
+`muster tune extend`, until the study's run is deleted for good (`muster runs rm`). A trial takes 2.4 KB there.
 """
 
 from __future__ import annotations
@@ -106,7 +107,6 @@ class Study:
     created_at: float = 0.0
     ended_at: float | None = None
     stopped: Reason | None = None  # why it asks for no more trials, and ends when those that run have left
-    archived: bool = False  # its trials have left the state; their runs are in the record
     summary: Doc = field(default_factory=dict)  # when it has ended: the best trials, and how they held up
 
 
@@ -303,16 +303,13 @@ class StudyPruned(Payload):
     runs: list[str]
 
 
-@payload("study.archived")
-class StudyArchived(Payload):
-    """The trials of a study that is over leave the state."""
-
-    def fold(self, state: State, event: Event, changes: Changes) -> None:
-        known = state.studies.get(event.job)
-        if known is not None:
-            for trial in list(trials_of(state, known.id).values()):
-                TRIALS.drop(state, trial.key, changes)
-            STUDIES.put(state, known.id, replace(known, archived=True), changes)
+def forget_study(state: State, study: str, changes: Changes) -> None:
+    """A study whose run is deleted for good leaves the state, with its trials."""
+    if study in state.studies:
+        for trial in list(trials_of(state, study).values()):
+            TRIALS.drop(state, trial.key, changes)
+        PROGRESS.drop(state, study, changes)
+        STUDIES.drop(state, study, changes)
 
 
 class _TrialEvent(Payload):

@@ -107,18 +107,14 @@ def queue_line(
 
 
 @router.get("/nodes", openapi_extra=needs("anyone"))
-def list_nodes(leader: Leading, caller: Caller) -> NodeList:
+def list_nodes(
+    leader: Leading,
+    caller: Caller,
+    name: Annotated[list[str] | None, Query(max_length=1000, description="only these nodes")] = None,
+) -> NodeList:
     """All nodes and machines, without the queue slots of engines that choose the machines themselves."""
     visible = caller.projects(leader.store.state())
-
-    def look(state: State) -> list[NodeView]:
-        views = _nodes(leader, state)
-        if visible is not None:
-            for view in views:
-                view["jobs"] = [job_id for job_id in view["jobs"] if state.jobs[job_id].project in visible]
-        return views
-
-    return {"nodes": leader.look(look)}
+    return {"nodes": leader.look(lambda state: _nodes(leader, state, visible, None if name is None else set(name)))}
 
 
 @router.post("/nodes/{name}/health", openapi_extra=needs("superuser"))
@@ -137,7 +133,7 @@ def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller
         leader.engine.undrain(name)
     else:
         leader.engine.drain(name, body.reason or f"{body.health} by {caller.user}")
-    return leader.look(lambda state: next(view for view in _nodes(leader, state) if view["name"] == name))
+    return leader.look(lambda state: _nodes(leader, state, None, {name})[0])
 
 
 @router.post("/nodes/{name}/check", openapi_extra=needs("superuser"))
@@ -225,26 +221,34 @@ _checks_lock: Final = threading.Lock()
 _checked_now: Final[set[str]] = set()
 
 
-def _nodes(leader: Leader, state: State) -> list[NodeView]:
+def _nodes(
+    leader: Leader, state: State, visible: Container[str] | None, names: Container[str] | None
+) -> list[NodeView]:
+    """`visible`: the projects whose jobs are named; `names`: of the nodes that are wanted. None: all of them."""
     engines = {pool.name: pool.engine for pool in state.pools.values()}
-    failures = {name: record.count for name, record in NODE_RECORDS.all(state).items()}
+    records = NODE_RECORDS.all(state)
     spares = _spares(leader, state)
-    views = [
-        node_view(node, engines.get(node.pool, ""), failures=failures.get(node.name, 0), spare=node.name in spares)
-        for node in state.nodes.values()
-        if node.role == "node"
-    ]
-    if not state.machines:
-        return views
-    jobs: dict[str, list[str]] = {}
-    for job_id in state.active:
-        attempt = state.jobs[job_id].attempt
-        for at in {worker.at for worker in attempt.workers if worker.at} if attempt is not None else ():
-            jobs.setdefault(at, []).append(job_id)
-    for node in state.machines.values():
-        engine = leader.engine.engine_of(node.name) or engines.get(node.pool, "")
-        used, failed = leader.engine.used(node.name), failures.get(node.name, 0)
-        views.append(node_view(node, engine, jobs.get(node.name, ()), used, failed))
+    views: list[NodeView] = []
+    for node in state.nodes.values():
+        if node.role == "node" and (names is None or node.name in names):
+            failed = records[node.name].count if node.name in records else 0
+            views.append(node_view(node, engines.get(node.pool, ""), failures=failed, spare=node.name in spares))
+    if state.machines:
+        jobs: dict[str, list[str]] = {}
+        for job_id in state.active:
+            attempt = state.jobs[job_id].attempt
+            for at in {worker.at for worker in attempt.workers if worker.at} if attempt is not None else ():
+                jobs.setdefault(at, []).append(job_id)
+        for node in state.machines.values():
+            if names is None or node.name in names:
+                engine = leader.engine.engine_of(node.name) or engines.get(node.pool, "")
+                failed = records[node.name].count if node.name in records else 0
+                used = leader.engine.used(node.name)
+                views.append(node_view(node, engine, jobs.get(node.name, ()), used, failed))
+    for view in views:
+        there = [state.jobs[job_id] for job_id in view["jobs"]]
+        seen = [job for job in there if visible is None or job.project in visible]
+        view["jobs"], view["users"] = [job.id for job in seen], sorted({job.user for job in seen})
     return views
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.api.compare import Comparison
+from muster.api.compare import ComparedCurve, ComparedCurves, Comparison
 from muster.core.errors import Invalid
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.search import SearchBody, Text, find
 from muster.server.typed_routes import needs, typed_router
 from muster.track.compare import MOST
+from muster.track.metrics.shapes import Curve
 from muster.track.replicates import SEEDS
 
 router = typed_router(prefix="/v1/compare", tags=["runs"])
 
+MOST_BUCKETS: Final = 40_000  # of all runs together
 Short = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+Edge = Annotated[float | None, Field(ge=-(2**63), le=2**63, allow_inf_nan=False)]
 
 
 class CompareBody(BaseModel):
@@ -35,6 +38,16 @@ class CompareBody(BaseModel):
     )
     everything: bool = Field(default=False, description="what is the same, too")
     lines: bool = Field(default=False, description="the changed lines of the code")
+
+
+class CurvesBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    runs: list[Short] = Field(min_length=1, max_length=MOST)
+    metric: Short
+    buckets: int = Field(default=200, ge=1, le=2000, description=f"a run; all together at most {MOST_BUCKETS:,}")
+    start: Edge = Field(default=None, description="the first step")
+    stop: Edge = Field(default=None, description="the step where the range ends; itself not in it")
 
 
 @router.post("", dependencies=HEAVY, openapi_extra=needs("viewer"))
@@ -55,3 +68,26 @@ def compare(body: CompareBody, leader: Leading, track: Tracked, caller: Caller) 
         everything=body.everything,
         lines=body.lines,
     )
+
+
+@router.post("/curves", dependencies=HEAVY, openapi_extra=needs("viewer"))
+def curves(body: CurvesBody, leader: Leading, track: Tracked, caller: Caller) -> ComparedCurves:
+    """One metric of several runs, to be drawn over one another."""
+    ids = list(dict.fromkeys(find_run(leader, track, caller, ref).id for ref in body.runs))
+    buckets = min(body.buckets, MOST_BUCKETS // len(ids))
+    found = [
+        (run, track.metrics.curve(run, body.metric, buckets=buckets, start=body.start, stop=body.stop)) for run in ids
+    ]
+    return {"name": body.metric, "curves": [_curve(run, curve) for run, curve in found if len(curve.buckets)]}
+
+
+def _curve(run: str, curve: Curve) -> ComparedCurve:
+    found = curve.buckets
+    return {
+        "run": run,
+        "step": found.last_step.tolist(),
+        "time": found.last_time.tolist(),
+        "low": found.low.tolist(),
+        "high": found.high.tolist(),
+        "mean": found.mean.tolist(),
+    }

@@ -212,17 +212,37 @@ def cost_explain(
     caller: Caller,
     run: Value = None,
     project: Value = None,
+    user: Value = None,
+    queue: Value = None,
+    family: Value = None,
+    environment: Value = None,
     pool: Value = None,
     account: Value = None,
     day: Annotated[str | None, Query(max_length=10, description="such as 2026-11-18")] = None,
+    month: Month = None,
+    week: Week = None,
+    since: Since = None,
+    until: Until = None,
     after: Annotated[str | None, Query(max_length=30, description="`next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = _PAGE,
 ) -> CostExplanation:
-    """The entries that amounts are made of: their events, prices, arithmetic, and who pays them."""
-    if run is None and project is None and day is None and pool is None:
-        raise Invalid("Nothing says which entries.", "Give a run, a project, a pool or a day.")
-    since, until = (day, day) if day is not None else ("1971-01-01", "9000-01-01")
-    scope = scope_of(leader, caller, None, None, since, until, project=project, run=run, pool=pool, account=account)
+    """The entries that amounts are made of: their events, prices, arithmetic, and who pays them.
+
+    All that there are of a run, a project or a pool, unless a period is given: then it may be of everything.
+    """
+    period = month is not None or week is not None or since is not None or until is not None
+    if run is None and project is None and pool is None and day is None and not period:
+        raise Invalid("Nothing says which entries.", "Give a run, a project, a pool, a day or a period.")
+    if day is not None:
+        if period:
+            raise Invalid("A day and a period were given.", "Give one of them.")
+        since = until = day
+    elif not period:
+        since, until = "1971-01-01", "9000-01-01"
+    scope = scope_of(
+        leader, caller, month, week, since, until, project=project, run=run, user=user, queue=queue, family=family,
+        environment=environment, pool=pool, account=account,
+    )  # fmt: skip
     return reader_of(leader, track).explain(scope, _place(after), limit)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -31,11 +32,13 @@ def list_events(
     actor: Text = None,
     kind: Text = None,
     after: Seq = 0,
-    last: bool = False,
+    last: Annotated[bool, Query(description="the newest ones; still oldest first")] = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    before: Annotated[int | None, Query(ge=1, le=2**53, description="with `last`: the newest before this one")] = None,
 ) -> EventList:
-    """Events, oldest first. For the next page, pass `next` as `after`."""
-    found = leader.store.events(_want(leader, caller, project, job, actor, kind, after, last, limit))
+    """Events, oldest first. For the next page, pass `next` as `after`; for older ones, the first `seq` as `before`."""
+    want = _want(leader, caller, project, job, actor, kind, after, last, limit)
+    found = leader.store.events(replace(want, before=before))
     return {"events": [event_view(event) for event in found], "next": found[-1].seq if found else after}
 
 

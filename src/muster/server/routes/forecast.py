@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import Annotated, Final
+from weakref import WeakKeyDictionary
 
 from fastapi import Query
 
@@ -18,22 +19,42 @@ from muster.sched.offers import offers, run_estimate
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Ref, explainer_for, find_job
+from muster.server.kept_answers import KeptAnswers
 from muster.server.leader import Leader
+from muster.server.routes.jobs import Text
 from muster.server.typed_routes import needs, typed_router
 
 router = typed_router(prefix="/v1", tags=["forecast"])
 
 _MONTH: Final = 30 * 86_400.0
+_KEPT: Final[WeakKeyDictionary[Leader, KeptAnswers[ForecastList]]] = WeakKeyDictionary()
 QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 
 
 @router.get("/forecast", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def forecasts(
-    leader: Leading, caller: Caller, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
+    leader: Leading,
+    caller: Caller,
+    queue: QueueName = None,
+    project: Text = None,
+    user: Text = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> ForecastList:
-    """When the next queued jobs will start, in the order in which they are served."""
+    """When the next queued jobs will start, in the order in which they are served.
+
+    Where that takes seconds, an answer is kept for a while: `now` is when it was computed.
+    """
+    kept = _KEPT.setdefault(leader, KeptAnswers())
+    visible = caller.projects(leader.store.state())
+    key = (None if visible is None else tuple(sorted(visible)), caller.share, queue, project, user, limit)
+    return kept.get(key, lambda: _forecasts(leader, caller, queue, (project, user), limit))
+
+
+def _forecasts(
+    leader: Leader, caller: Identity, queue: str | None, of: tuple[str | None, str | None], limit: int
+) -> ForecastList:
     ends = leader.ingest.expected_ends()
-    snapshot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit, ends))
+    snapshot, names = leader.look(lambda state: _next(leader, caller, state, queue, of, limit, ends))
     found = forecast_snapshot(snapshot, names)
     known = {job.id: job for job in snapshot.jobs}
     jobs: list[QueuedForecast] = [
@@ -104,15 +125,26 @@ def _snapshot(leader: Leader, state: State, name: str, ends: Ends) -> Snapshot |
 
 
 def _next(
-    leader: Leader, caller: Identity, state: State, queue: str | None, limit: int, ends: Ends
+    leader: Leader,
+    caller: Identity,
+    state: State,
+    queue: str | None,
+    of: tuple[str | None, str | None],
+    limit: int,
+    ends: Ends,
 ) -> tuple[Snapshot, list[str]]:
+    """`of`: the project and the user whose jobs are wanted, if only theirs are."""
+    project, user = of
     visible = caller.projects(state)
     known = state.queues.get(queue) if queue is not None else None
     if queue is not None and (known is None or not _open(visible, known.project, known.name)):
         raise NotFound(f"There is no queue {queue!r} that you can see.", "See `muster queue`.")
     explainer = explainer_for(leader, caller, state)
     line = (queued.job for queued in explainer.positions.in_order(queue, include_held=True))
-    names = [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
+    wanted = (
+        job for job in line if explainer.sees(job) and project in (None, job.project) and user in (None, job.user)
+    )
+    names = [job.id for job in islice(wanted, limit)]
     return take(state, explainer.board, explainer.now, names, ends=ends), names
 
 

@@ -65,10 +65,17 @@ def logs(
     limit: Annotated[int, Query(ge=1, le=8 << 20, description="bytes, roughly")] = 1 << 20,
     tail: Tail = None,
     since: Since = None,
+    before: Annotated[
+        int | None,
+        Query(ge=0, le=2**53, description="what comes before this chunk; `next` is then for the page before"),
+    ] = None,
 ) -> LogPage:
     """Output in the order of arrival. `dropped` in a chunk is the number of missing bytes; its text says why."""
     job = find_job(leader, caller, ref)
     reader = LogReader(leader, job, attempt, rank, after, since)
+    if before is not None:
+        chunks, first, end = reader.back(before, limit)
+        return {"chunks": chunks, "next": first, "end": end}
     if tail is not None:
         chunks, end = reader.tail(tail), True
     else:

@@ -95,6 +95,9 @@ class SubmitBody(BaseModel):
     )
     code: Code | None = Field(None, description="what the client captured of the code in the workdir")
     dry_run: bool = Field(False, description="check it, and admit nothing")
+    instead_of: str | None = Field(
+        None, max_length=100, description="with `dry_run`: a queued job that would be stopped for it"
+    )
 
 
 class BatchJob(BaseModel):
@@ -138,6 +141,7 @@ class PriorityBody(BaseModel):
     priority: Annotated[int, Field(ge=0, le=100)] | Literal["low", "normal", "high", "urgent"] = Field(
         description="higher goes first"
     )
+    reason: str = Field("", max_length=500, description="why, for those who wonder")
 
 
 @router.post("/jobs", status_code=201, openapi_extra=needs("member"))
@@ -158,9 +162,12 @@ def submit_job(
     caller.need(leader.store.state(), spec.project, "member")
     submission = _submission(leader, spec, caller, idempotency_key, body.code, {}, python, dry=body.dry_run)
     site = leader.site(caller, trusted=submission.trusted)
+    if body.instead_of is not None and not body.dry_run:
+        raise Invalid("`instead_of` is for a dry run.", "Stop that job, and submit this one.")
     if body.dry_run:
         response.status_code = 200
-        told = _dry(leader, caller, submission, site)
+        other = find_job(leader, caller, body.instead_of).id if body.instead_of is not None else ""
+        told = _dry(leader, caller, submission, site, other)
         return DryRun(ok=True, spec=spec.model_dump(mode="json"), yaml=dump_job(spec), **told)
     if not _known(leader, submission):
         proposal = submit(leader.store, submission, leader.clock.now(), leader.local, **site)
@@ -345,7 +352,7 @@ def change_priority(ref: Ref, body: PriorityBody, leader: Leading, caller: Calle
     """Lowers the priority of a job that is not over, or raises it within the range of its queue."""
     job = find_job(leader, caller, ref, "member")
     wanted = parse_priority(str(body.priority))
-    leader.propose(set_priority(job.id, wanted, caller.user, leader.clock.now()))
+    leader.propose(set_priority(job.id, wanted, caller.user, leader.clock.now(), body.reason.strip()))
     return view_of(leader, caller, job.id)
 
 
@@ -415,8 +422,11 @@ def _warnings(leader: Leader, state: State, job: Job) -> list[str]:
     return found
 
 
-def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
-    """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
+def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site, instead_of: str = "") -> WhatIfView:
+    """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits.
+
+    `instead_of`: a queued job that would not be there any more.
+    """
     now, ends = leader.clock.now(), leader.ingest.expected_ends()
     file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
@@ -429,6 +439,7 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
         spec = submission.spec.model_copy(update={"array": None})  # of an array, what happens to the first task
         job = unsubmitted_job(state, spec, caller.user, now, needs)
         shot = take(state, leader.controller.board, now, job.awaits, users=[job], ends=ends)
+        shot = replace(shot, jobs=[one for one in shot.jobs if one.id != instead_of or one.phase != "queued"])
         return shot, job, sees(caller, state), cost_facts(state, job, risks, now)
 
     snapshot, job, may_see, facts = leader.look(look)

@@ -14,6 +14,7 @@ from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.typed_routes import needs, typed_router
 from muster.track.metrics.shapes import Axis, Curve, Series
+from muster.track.metrics.smooth import WEIGHT_MAX
 from muster.track.metrics.store import BUCKETS_MAX
 from muster.wire import NAME_MAX
 
@@ -47,16 +48,20 @@ def curve(
     rank: Rank = None,
     attempt: Attempt = None,
     superseded: Annotated[bool, Query(description="with what a restart went back behind")] = False,
+    smooth: Annotated[
+        float,
+        Query(ge=0, le=WEIGHT_MAX, description="weight of what was before, in a moving average over all points"),
+    ] = 0,
 ) -> CurveView:
     """At most `buckets` buckets in the order of the axis, as arrays of equal length; a bucket of one is the point
-    itself.
+    itself. With `smooth`, also a moving average: over all points, also those before the range, and not over buckets.
 
     Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity".
     """
     run = find_run(leader, track, caller, ref)
     found = track.metrics.curve(
         run.id, name, rank=rank, attempt=attempt, buckets=buckets, start=start, stop=stop, axis=axis,
-        superseded=superseded,
+        superseded=superseded, smooth=smooth,
     )  # fmt: skip
     if not len(found.buckets):
         _check_there(track.metrics.series(run.id), name, rank)
@@ -75,6 +80,7 @@ def curve_view(run: str, curve: Curve) -> CurveView:
         **arrays,
         "attempt": curve.attempt.tolist(),
         "bands": [asdict(band) for band in curve.bands],
+        **({"smooth": curve.smooth.tolist()} if curve.smooth is not None else {}),
     }
     return cast(CurveView, view)
 

@@ -13,7 +13,7 @@ from muster.api.promotion import NeedView, PromotionMade, PromotionStatus, Scali
 from muster.api.words import FINAL, STAGES
 from muster.control.promotion import Promoter, batch_text, devices_in, next_job, stage_rules
 from muster.control.submit import Submission
-from muster.core.entities.project import at_least
+from muster.core.entities.project import Role, at_least
 from muster.core.errors import Invalid, NotAllowed, Refused
 from muster.core.event import Event
 from muster.core.promotion import Need, against, missing
@@ -71,13 +71,13 @@ class _Plan:
 @router.get("", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def get_promotion(ref: RunRef, to: StageName, leader: Leading, track: Tracked, caller: Caller) -> PromotionStatus:
     """What the stage asks for and what was found, with the command that gets each thing that is missing."""
-    return _status(track, _plan(leader, track, find_run(leader, track, caller, ref), to))
+    return _status(track, _plan(leader, track, _current(leader, track, caller, ref, "viewer"), to))
 
 
 @router.post("/approve", openapi_extra=needs("member"))
 def approve(ref: RunRef, body: ApprovalBody, leader: Leading, track: Tracked, caller: Caller) -> PromotionStatus:
     """Approves that a run is promoted. For people with the role that the stage names, and not for the run's author."""
-    run, state = find_run(leader, track, caller, ref, "member"), leader.store.state()
+    run, state = _current(leader, track, caller, ref, "member"), leader.store.state()
     rules = stage_rules(state.rules, body.to)
     if rules.reviewer is not None and not at_least(caller.role(state, run.project), rules.reviewer):
         caller.need(state, run.project, rules.reviewer)
@@ -100,7 +100,7 @@ def promote(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> PromotionMade:
     """Submits the job of the next stage if all that the stage asks for holds, and records the evidence."""
-    run = find_run(leader, track, caller, ref, "member")
+    run = _current(leader, track, caller, ref, "member")
     plan = _plan(leader, track, run, body.to, body.changes, body.devices)
     if plan.job is None:
         hint = f"Write `muster models promote MODEL/VERSION {body.to}`."
@@ -119,6 +119,12 @@ def promote(
     if made is not None:
         answer["job"] = made
     return answer
+
+
+def _current(leader: Leader, track: Tracking, caller: Identity, ref: str, role: Role) -> Run:
+    """The run as it is now: the record follows the log a moment later, and a run may have just ended."""
+    leader.record.reach()
+    return find_run(leader, track, caller, ref, role)
 
 
 def _plan(

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.api.search import SavedQueryList, SavedQueryView, SearchPage
+from muster.api.search import FieldList, SavedQueryList, SavedQueryView, SearchPage
 from muster.core.errors import Invalid
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Tracked
@@ -80,6 +80,18 @@ def saved_queries(leader: Leading, track: Tracked, caller: Caller) -> SavedQuery
     """Your saved queries, and those of your projects."""
     found = track.saved.list(caller.user, caller.projects(leader.store.state()))
     return {"queries": [one.to_dict() for one in found]}
+
+
+@router.get("/queries/fields", dependencies=HEAVY, openapi_extra=needs("anyone"))
+def fields(
+    leader: Leading,
+    track: Tracked,
+    caller: Caller,
+    text: Annotated[str, Query(max_length=1000, pattern=_NO_NUL, description="a part of the name")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="of metrics, of parameters and of tags")] = 100,
+) -> FieldList:
+    """Fields that a query can name: those of every run, and the metrics, parameters and tags of runs that you see."""
+    return track.search.fields(text, projects=caller.projects(leader.store.state()), limit=limit)
 
 
 @router.put("/queries/{name}", openapi_extra=needs("anyone"))

@@ -147,7 +147,7 @@ def list_studies(
         ]
         return [see(state, one, now) for one in wanted[:limit]]
 
-    return {"studies": [line_of(one, *_phase(leader, one.study)) for one in leader.look(look)]}
+    return {"studies": [line_of(one, *_phase(leader, one.study), now) for one in leader.look(look)]}
 
 
 @router.get("/{ref}", openapi_extra=needs("viewer"))
@@ -173,15 +173,16 @@ def trials(
     outcome: Annotated[str | None, Query(max_length=20)] = None,
     after: Number = -1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    sort: Annotated[Literal["number", "rank"], Query(description="rank: the best first")] = "number",
 ) -> TrialList:
-    """Trials by their number."""
+    """Trials by their number, or the best first."""
     study, now = find(leader, caller, ref), leader.clock.now()
     seen = leader.look(lambda state: see(state, study, now))
 
     def wanted(trial: Trial) -> bool:
         return (phase is None or trial.phase == phase) and (outcome is None or trial.outcome == outcome)
 
-    rows, following = rows_of(seen, now, wanted, after, limit)
+    rows, following = rows_of(seen, now, wanted, after, limit, sort == "rank")
     return {"trials": rows, "next": following}
 
 

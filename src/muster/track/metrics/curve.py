@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from muster.track.metrics import block, downsampled, source
+from muster.track.metrics import block, downsampled, smooth, source
+from muster.track.metrics.block import Floats, Ints
 from muster.track.metrics.downsampled import PIECE, Downsampled
 from muster.track.metrics.shapes import Axis, Band, Curve, Points
 from muster.track.metrics.source import Part, SeriesQuery, Superseded
@@ -20,15 +21,21 @@ from muster.track.metrics.source import Part, SeriesQuery, Superseded
 Attempts = NDArray[np.int32]
 
 
-def read_curve(connection: Connection, want: SeriesQuery, buckets: int) -> Curve:
+def read_curve(connection: Connection, want: SeriesQuery, buckets: int, weight: float = 0) -> Curve:
+    """`weight`: of what was before, in the moving average that smooths it; 0: it is not smoothed."""
     cut = source.cuts(connection, want.run, want.name)
     wanted = source.parts(connection, want, cut)
     drawn = _sorted(*_drawn(connection, wanted, want, buckets), want)
     if drawn is None:  # overlapping pieces can't be sorted, only their points can
         drawn = _sorted(*_gathered(connection, wanted, want), want)
         assert drawn is not None, "points have no extent"
-    found, attempts = _thinned(*drawn, buckets)
-    return Curve(want.name, want.rank, want.axis, found, attempts, _bands(want, cut, found, attempts))
+    rows, attempts = drawn
+    found, starts = rows, _starts(rows, attempts, buckets)
+    averages = _averages(connection, want, cut, rows, weight) if weight else None
+    if starts is not None:
+        found, attempts = downsampled.reduce(rows, starts), attempts[np.append(starts[1:], len(rows)) - 1]
+        averages = smooth.thinned(averages, rows, starts) if averages is not None else None
+    return Curve(want.name, want.rank, want.axis, found, attempts, _bands(want, cut, found, attempts), averages)
 
 
 def read_points(connection: Connection, want: SeriesQuery) -> Points:
@@ -84,19 +91,24 @@ def _order(along: NDArray[Any], attempts: Attempts, want: SeriesQuery) -> NDArra
     return np.lexsort((along, attempts)) if want.superseded else np.argsort(along, kind="stable")
 
 
-def _thinned(found: Downsampled, attempts: Attempts, buckets: int) -> tuple[Downsampled, Attempts]:
+def _starts(found: Downsampled, attempts: Attempts, buckets: int) -> Ints | None:
+    """Where the buckets begin; None if there are not more pieces than buckets."""
     total = int(found.count.sum())
     if len(found) <= buckets:
-        return found, attempts
+        return None
     changes = attempts[1:] != attempts[:-1]
     breaks = int(changes.sum())
     apart = breaks < buckets // 2
     before = np.cumsum(found.count) - found.count
     cells = before * (buckets - breaks if apart else buckets) // total
     new = cells[1:] != cells[:-1]
-    starts = np.flatnonzero(np.append(True, new | changes if apart else new))
-    ends = np.append(starts[1:], len(found)) - 1
-    return downsampled.reduce(found, starts), attempts[ends]
+    return np.flatnonzero(np.append(True, new | changes if apart else new))
+
+
+def _averages(connection: Connection, want: SeriesQuery, cut: Superseded, found: Downsampled, weight: float) -> Floats:
+    """The moving average at each piece, which begins before the range that is wanted."""
+    before = smooth.history(connection, want, cut, weight)
+    return smooth.smoothed(downsampled.join([before, found]), weight)[len(before) :]
 
 
 def _bands(want: SeriesQuery, cut: Superseded, found: Downsampled, attempts: Attempts) -> list[Band]:

@@ -59,6 +59,7 @@ class Curve:
     buckets: Downsampled
     attempt: NDArray[np.int32]
     bands: list[Band]
+    smooth: NDArray[np.float64] | None = None  # the moving average in each bucket, if it was asked for
 
     @property
     def points(self) -> int:

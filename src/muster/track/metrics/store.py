@@ -95,17 +95,21 @@ class Metrics:
         stop: float | None = None,
         axis: Axis = "step",
         superseded: bool = False,
+        smooth: float = 0,
     ) -> Curve:
         """At most `buckets` buckets of the points from `start` on and before `stop`, sorted along the axis.
 
         Superseded points are left out; `superseded` includes them, attempt after attempt, and `attempt` selects one
-        attempt as a whole.
+        attempt as a whole. `smooth` is the weight of what was before a point in a moving average over all points.
         """
+        if smooth and superseded:
+            raise Invalid("A moving average over superseded points means nothing.", "Leave out one of the two.")
         if not 1 <= buckets <= BUCKETS_MAX:
             raise Invalid(f"{buckets} buckets were asked for.", f"Ask for 1 to {BUCKETS_MAX}.")
         with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
-            return read_curve(connection, SeriesQuery(run, name, of, attempt, start, stop, axis, superseded), buckets)
+            want = SeriesQuery(run, name, of, attempt, start, stop, axis, superseded)
+            return read_curve(connection, want, buckets, smooth)
 
     def points(
         self,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from muster.api.search import FieldKind
 from muster.core.suggest import closest, did_you_mean
 from muster.track.query.errors import QueryError
 from muster.track.query.lex import Token
-from muster.track.query.nodes import Field, Kind, MetricPart, quoted
+from muster.track.query.nodes import Field, MetricPart, quoted
 
 PARTS: Final[tuple[MetricPart, ...]] = get_args(MetricPart)
 LONGEST_NAME: Final = 1000  # characters: longer than any stored name
 # Name in a query → kind and column.
-PLAIN: Final[dict[str, tuple[Kind, str]]] = {
+PLAIN: Final[dict[str, tuple[FieldKind, str]]] = {
     "name": ("column", "name"),
     "id": ("column", "id"),
     "user": ("column", "user"),

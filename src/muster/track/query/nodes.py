@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-# column: a text column of the run itself; version: numbers separated by dots
-Kind = Literal[
-    "column", "commit", "phase", "number", "duration", "time", "flag", "metric", "param", "tag", "data", "note",
-    "experiment", "env", "version",
-]  # fmt: skip
+from muster.api.search import FieldKind
+
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~", "!~", "in", "not in", "like", "not like", "ilike", "not ilike"]
 MetricPart = Literal["last", "min", "max", "step", "time", "points", "nans"]
 
@@ -18,7 +15,7 @@ MetricPart = Literal["last", "min", "max", "step", "time", "points", "nans"]
 class Field:
     """A field of a run; `name` is the column, or the key of a parameter, metric, tag or package."""
 
-    kind: Kind
+    kind: FieldKind
     name: str
     part: MetricPart = "last"  # of a metric
 

@@ -37,7 +37,33 @@ def head(view: StudyView, facts: StudyFacts, ranks: Ranking) -> StudyHead:
         "wait": facts.wait.to_dict() if facts.wait is not None else None,
         "stopped": study.stopped.to_dict() if study.stopped is not None else None,
         "currency": facts.currency,
-        "limits": _limits(view, facts),
+        "limits": limits(view, facts),
+    }
+
+
+def limits(view: StudyView, facts: StudyFacts) -> StudyLimits:
+    """How far it is by each of its limits, and which of them ends it."""
+    spec, trials = view.spec, view.trials.values()
+    until = facts.study.ended_at if facts.study.ended_at is not None else facts.now
+    passed = max(0.0, until - facts.study.created_at)
+    counted = [one for one in trials if is_counted(one)]
+    used: dict[_Limit, float] = {
+        "trials": len(counted), "cost": sum(map(facts.cost, trials)), "seconds": passed,
+    }  # fmt: skip
+    known: dict[_Limit, LimitView] = {
+        "trials": _limit(used["trials"], spec.trials),
+        "cost": _limit(used["cost"], spec.cost),
+        "seconds": _limit(passed, spec.until),
+    }
+    over = sum(one.phase == "ended" for one in counted)
+    first = _first(known, {**used, "trials": over}, passed) if _state(facts) == "running" and over >= _ENOUGH else None
+    return {
+        "trials": known["trials"],
+        "parallel": _limit(sum(one.live for one in trials), spec.parallel),
+        "cost": known["cost"],
+        "seconds": known["seconds"],
+        "ends_in": first[0] if first is not None else None,
+        "ends_by": first[1] if first is not None else None,
     }
 
 
@@ -57,31 +83,6 @@ def _option(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_option(one)}" for name, one in value.items())
     return ("true" if value else "false") if isinstance(value, bool) else f"{value}"
-
-
-def _limits(view: StudyView, facts: StudyFacts) -> StudyLimits:
-    spec, trials = view.spec, view.trials.values()
-    until = facts.study.ended_at if facts.study.ended_at is not None else facts.now
-    passed = max(0.0, until - facts.study.created_at)
-    counted = [one for one in trials if is_counted(one)]
-    used: dict[_Limit, float] = {
-        "trials": len(counted), "cost": sum(map(facts.cost, trials)), "seconds": passed,
-    }  # fmt: skip
-    limits: dict[_Limit, LimitView] = {
-        "trials": _limit(used["trials"], spec.trials),
-        "cost": _limit(used["cost"], spec.cost),
-        "seconds": _limit(passed, spec.until),
-    }
-    over = sum(one.phase == "ended" for one in counted)
-    first = _first(limits, {**used, "trials": over}, passed) if _state(facts) == "running" and over >= _ENOUGH else None
-    return {
-        "trials": limits["trials"],
-        "parallel": _limit(sum(one.live for one in trials), spec.parallel),
-        "cost": limits["cost"],
-        "seconds": limits["seconds"],
-        "ends_in": first[0] if first is not None else None,
-        "ends_by": first[1] if first is not None else None,
-    }
 
 
 def _limit(used: float, limit: float | None) -> LimitView:

@@ -1,0 +1,242 @@
+"""Searches a job's output line by line for a text or a pattern. A line is of one rank, whatever chunks it is stored in.
+
+Chunks are read and unpacked by threads, ahead of the search. A search may end between any two blocks of chunks and go
+on later: no line is found twice, and none is missed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from muster.store.base import LogChunk, Store
+
+_BLOCK: Final = 4 << 20  # bytes that are searched at once, roughly
+_THREADS: Final = 3
+_PAGE: Final = 256  # chunks in one read
+_LONGEST: Final = 1 << 20  # bytes of a line; what is longer is taken for several
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    job: str
+    attempts: Sequence[int]
+    rank: int | None  # None: all
+    pattern: Any  # of RE2
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that was found. `chunk` has its beginning; `end` is the id of the chunk with its end."""
+
+    attempt: int
+    chunk: LogChunk
+    offset: int  # in the rank's output
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a search goes on: at the lines that end in a chunk, so many of which were told."""
+
+    attempt: int
+    chunk: int = 0
+    told: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.attempt}.{self.chunk}.{self.told}"
+
+
+@dataclass(slots=True)
+class Found:
+    lines: list[Line] = field(default_factory=list)
+    searched: int = 0  # bytes
+    goes_on: Place | None = None  # None: everything was searched
+
+
+def search(store: Store, want: LogQuery, begin: Place | None, enough: Callable[[], bool]) -> Found:
+    """Searches from a place on, until there are as many lines as wanted or `enough` says so."""
+    found = Found()
+    for attempt in want.attempts:
+        if begin is not None and attempt < begin.attempt:
+            continue
+        start = begin if begin is not None and begin.attempt == attempt else Place(attempt)
+        found.goes_on = _AttemptSearch(store, want, start, found).run(enough)
+        if found.goes_on is not None:
+            break
+    return found
+
+
+class _AttemptSearch:
+    """Lines are told in the order in which they end, so that none is left behind where a search stops."""
+
+    def __init__(self, store: Store, want: LogQuery, begin: Place, found: Found) -> None:
+        self._store, self._want, self._begin, self._found = store, want, begin, found
+        self._ranks: dict[int, _Rank] = {}
+        self._skip = begin.told
+        self._told = (begin.chunk, begin.told)  # the chunk of the last line that was told, and how many of it
+        self._most = want.limit + begin.told + 1  # lines of a block that can be of use
+
+    def run(self, enough: Callable[[], bool]) -> Place | None:
+        """Where to go on; None if the attempt was searched to its end."""
+        ranges = self._ranges()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for at, chunks in enumerate(_ahead(pool, ranges, self._read)):
+                goes_on = self._take(self._searched(chunks))
+                if goes_on is None and enough():
+                    goes_on = Place(self._begin.attempt, ranges[at][1])
+                if goes_on is not None:
+                    return goes_on
+        return self._take(self._rests(ranges[-1][1] if ranges else self._begin.chunk))
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Ranges of chunk ids with about `_BLOCK` bytes each."""
+        first = self._logs(self._want.rank, max(0, self._begin.chunk - 1), None, 1)
+        last = self._logs(self._want.rank, 0, None, 1, last=True)
+        if not first:
+            return []
+        low, high = first[0].id, last[0].id + 1
+        blocks = min(high - low, kept_bytes(self._store, self._want, self._begin.attempt) // _BLOCK + 1)
+        return list(pairwise(low + (high - low) * at // blocks for at in range(blocks + 1)))
+
+    def _read(self, ids: tuple[int, int]) -> list[LogChunk]:
+        found: list[LogChunk] = []
+        after = ids[0] - 1
+        while some := self._logs(self._want.rank, after, ids[1]):
+            found += some
+            after = some[-1].id
+        return found
+
+    def _logs(
+        self, rank: int | None, after: int, before: int | None, limit: int = _PAGE, last: bool = False
+    ) -> list[LogChunk]:
+        job, attempt = self._want.job, self._begin.attempt
+        return self._store.logs(job, attempt, rank, after, limit, before=before, most=_BLOCK, last=last)
+
+    def _searched(self, chunks: Sequence[LogChunk]) -> list[Line]:
+        """The matching lines that end in these chunks."""
+        by_rank: dict[int, list[LogChunk]] = {}
+        for chunk in chunks:
+            by_rank.setdefault(chunk.rank, []).append(chunk)
+        self._found.searched += sum(len(chunk.data) for chunk in chunks)
+        lines: list[Line] = []
+        for rank, some in by_rank.items():
+            if rank not in self._ranks:
+                self._ranks[rank] = self._begun(rank, some[0].id) if self._begin.chunk else _Rank(self._begin.attempt)
+            self._ranks[rank].add(some)
+            lines += self._ranks[rank].search(self._want.pattern, self._most)
+        return sorted(lines, key=lambda line: (line.end, line.offset))
+
+    def _begun(self, rank: int, before: int | None) -> _Rank:
+        """A rank with the line that it is within before a chunk, which an earlier search has seen the beginning of."""
+        found: list[LogChunk] = []
+        while len(found) < _PAGE and (some := self._logs(rank, 0, found[0].id if found else before, 1, last=True)):
+            found[:0] = some
+            if b"\n" in some[0].data:
+                break
+        made = _Rank(self._begin.attempt)
+        made.add(found)
+        made.leave_out()
+        return made
+
+    def _rests(self, end: int) -> list[Line]:
+        """The matching lines that nothing ends. They are told last, in the order of their ranks."""
+        lines: list[Line] = []
+        sizes = [one.rank for one in self._store.log_sizes(self._want.job) if one.attempt == self._begin.attempt]
+        for rank in sizes:
+            if self._want.rank in (None, rank) and (rank in self._ranks or self._begin.chunk):
+                stream = self._ranks.get(rank) or self._begun(rank, None)
+                lines += stream.search(self._want.pattern, self._most, rest=end)
+        return lines
+
+    def _take(self, lines: Sequence[Line]) -> Place | None:
+        """Takes as many as are wanted; where to go on if there are more."""
+        for line in lines:
+            if line.end == self._begin.chunk and self._skip:
+                self._skip -= 1
+                continue
+            chunk, told = self._told if self._told[0] == line.end else (line.end, 0)
+            if len(self._found.lines) == self._want.limit:
+                return Place(line.attempt, chunk, told)
+            self._told = (chunk, told + 1)
+            self._found.lines.append(line)
+        return None
+
+
+class _Rank:
+    """The output of a rank that was not searched yet."""
+
+    def __init__(self, attempt: int) -> None:
+        self._attempt = attempt
+        self._text = b""
+        self._starts: list[int] = []  # where each chunk begins in the text
+        self._chunks: list[LogChunk] = []
+
+    def add(self, chunks: Sequence[LogChunk]) -> None:
+        parts, at = [self._text], len(self._text)
+        end = self._chunks[-1].end if self._chunks else None
+        for chunk in chunks:
+            if end not in (None, chunk.offset) and at:  # what is missing ends a line
+                parts.append(b"\n")
+                at += 1
+            self._starts.append(at)
+            self._chunks.append(chunk)
+            parts.append(chunk.data)
+            at, end = at + len(chunk.data), chunk.end
+        self._text = b"".join(parts)
+
+    def search(self, pattern: Any, most: int, rest: int | None = None) -> list[Line]:
+        """Takes whole lines off it and tells which match; with `rest` also the last, as if it ended in that chunk."""
+        text = self._text
+        whole = rest is not None or (len(text) > _LONGEST and b"\n" not in text)
+        end, at = len(text) if whole else text.rfind(b"\n") + 1, 0
+        lines: list[Line] = []
+        while at < end and len(lines) < most and (match := pattern.search(text, at, end)) is not None:
+            begin = text.rfind(b"\n", at, match.start()) + 1 or at
+            at = text.find(b"\n", match.start(), end) + 1 or end
+            lines.append(self._line(begin, self._chunk(at - 1).id if rest is None else rest))
+        self._drop(end)
+        return lines
+
+    def leave_out(self) -> None:
+        """Drops whole lines."""
+        self._drop(self._text.rfind(b"\n") + 1)
+
+    def _chunk(self, place: int) -> LogChunk:
+        return self._chunks[max(0, bisect_right(self._starts, place) - 1)]
+
+    def _line(self, begin: int, end: int) -> Line:
+        at = bisect_right(self._starts, begin) - 1
+        return Line(self._attempt, self._chunks[at], self._chunks[at].offset + begin - self._starts[at], end)
+
+    def _drop(self, end: int) -> None:
+        keep = max(0, bisect_right(self._starts, end) - 1)
+        self._text, self._chunks = self._text[end:], self._chunks[keep:]
+        self._starts = [start - end for start in self._starts[keep:]]
+
+
+def kept_bytes(store: Store, want: LogQuery, attempt: int | None = None) -> int:
+    """Bytes of output that are kept, of one attempt or of all that are wanted."""
+    wanted = want.attempts if attempt is None else [attempt]
+    sizes = store.log_sizes(want.job)
+    return sum(one.kept for one in sizes if one.attempt in wanted and want.rank in (None, one.rank))
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, ranges: Sequence[tuple[int, int]], read: Callable[[tuple[int, int]], list[LogChunk]]
+) -> Iterator[list[LogChunk]]:
+    """The chunks of each range, in order; those of the next ranges are read meanwhile."""
+    waiting: list[Future[list[LogChunk]]] = []
+    try:
+        for at in range(len(ranges)):
+            while len(waiting) <= _THREADS and at + len(waiting) < len(ranges):
+                waiting.append(pool.submit(read, ranges[at + len(waiting)]))
+            yield waiting.pop(0).result()
+    finally:
+        for one in waiting:
+            one.cancel()

@@ -1,0 +1,136 @@
+"""A search finds every line that it looks for, once, however the output was cut into chunks and wherever it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from muster.core.errors import Invalid
+from muster.server import log_search
+from muster.server.log_context import Context, compiled, shown
+from muster.server.log_search import LogQuery, Place, search
+from muster.store.base import Entry, Store, StreamWrite
+from muster.store.registry import open_store
+from scheduler_kit import job_event
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened = open_store("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/muster.db")
+    opened.append([job_event(1)])
+    yield opened
+    opened.close()
+
+
+def job_of(store: Store) -> str:
+    return next(iter(store.state().jobs))
+
+
+def write(store: Store, attempt: int, rank: int, offset: int, data: bytes) -> None:
+    made = StreamWrite(job_of(store), attempt, rank, "log", offset, offset + len(data), log=data, time=100.0 + offset)
+    assert store.transact([lambda state: Entry(streams=[made])]) == [[]]
+
+
+def fill(store: Store, texts: dict[tuple[int, int], bytes], random: Random) -> None:
+    """Writes the output of each (attempt, rank) in chunks of any size, the ranks of an attempt in turns."""
+    for attempt in sorted({attempt for attempt, _ in texts}):
+        at = {rank: 0 for of, rank in texts if of == attempt}
+        while at:
+            rank = random.choice(sorted(at))
+            begin = at[rank]
+            at[rank] = begin + random.choice([1, 7, 30, 200])
+            write(store, attempt, rank, begin, texts[attempt, rank][begin : at[rank]])
+            if at[rank] >= len(texts[attempt, rank]):
+                del at[rank]
+
+
+def searched(store: Store, pattern: Any, rank: int | None = None, limit: int = 1000, stop: Random | None = None) -> Any:
+    """All that is found, over as many answers as it takes: (attempt, rank, offset) of each line."""
+    found, place, answers = [], None, 0
+    want = LogQuery(job_of(store), [1, 2], rank, pattern, limit)
+    while True:
+        answer = search(store, want, place, lambda: stop is not None and stop.random() < 0.5)
+        found += [(line.attempt, line.chunk.rank, line.offset) for line in answer.lines]
+        assert len(answer.lines) <= limit
+        answers += 1
+        assert answers < 1_000, (answer, place)
+        if answer.goes_on is None:
+            return found
+        place = Place(*map(int, str(answer.goes_on).split(".")))
+
+
+def expected(texts: dict[tuple[int, int], bytes], word: bytes, rank: int | None = None) -> list[tuple[int, int, int]]:
+    found = []
+    for (attempt, of), text in texts.items():
+        at = 0
+        for line in text.split(b"\n"):
+            if word in line and rank in (None, of):
+                found.append((attempt, of, at))
+            at += len(line) + 1
+    return sorted(found)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_line_is_found_once(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = Random(seed)
+    monkeypatch.setattr(log_search, "_BLOCK", 500)
+    words = [b"loss", b"step", b"x", b"", b"a longer word of a line"]
+    texts = {
+        (attempt, rank): b"\n".join(
+            b" ".join(random.choices(words, k=random.randrange(6))) for _ in range(random.randrange(25))
+        )
+        for attempt in (1, 2)
+        for rank in (0, 1, 5)
+    }
+    fill(store, texts, random)
+    pattern = compiled("LOSS", None, case=False)
+    for rank in (None, 1):
+        wanted = expected(texts, b"loss", rank)
+        for limit in (2, 1000):
+            for stop in (None, Random(seed)):
+                found = searched(store, pattern, rank, limit, stop)
+                assert sorted(found) == wanted
+    assert [attempt for attempt, _, _ in searched(store, pattern)] == sorted(a for a, _, _ in expected(texts, b"loss"))
+
+
+def test_context_comes_from_other_chunks_and_stops_where_output_is_missing(store: Store) -> None:
+    lines = [f"line {at}".encode() for at in range(100)]
+    text = b"\n".join(lines) + b"\n"
+    for begin in range(0, len(text), 10):
+        write(store, 1, 0, begin, text[begin : begin + 10])
+        write(store, 1, 1, begin, b"something" + b"\n")
+    write(store, 1, 0, len(text) + 1000, b"after the gap\nneedle\n")
+    pattern = compiled(None, r"line (0|50|99)$", case=True)
+    found = search(store, LogQuery(job_of(store), [1], None, pattern, 10), None, lambda: False)
+    views = [Context(store, job_of(store), pattern, 2).show(line) for line in found.lines]
+    assert [(view["before"], view["text"], view["after"]) for view in views] == [
+        ([], "line 0", ["line 1", "line 2"]),
+        (["line 48", "line 49"], "line 50", ["line 51", "line 52"]),
+        (["line 97", "line 98"], "line 99", []),
+    ]
+    assert views[1]["spans"] == [(0, 7)]
+    needle = search(store, LogQuery(job_of(store), [1], 0, compiled("needle", None, True), 10), None, lambda: False)
+    view = Context(store, job_of(store), compiled("needle", None, True), 3).show(needle.lines[0])
+    assert view["before"] == ["after the gap"]
+    assert view["after"] == []
+
+
+def test_lines_are_shown_as_a_terminal_leaves_them() -> None:
+    pattern = compiled("50%", None, False)
+    assert shown(b"\x1b[31mred\x1b[0m text") == ("red text", [])
+    assert shown(b"10%\r50%\r90%\r") == ("90%", [])
+    assert shown(b"10%\r50%\r90%\r", pattern) == ("50%", [(0, 3)])
+    text, spans = shown(b"x" * 10_000 + b"50%" + b"y" * 10_000, pattern)
+    assert len(text) == 2000
+    assert text[slice(*spans[0])] == "50%"
+    assert shown("é 50%".encode(), pattern) == ("é 50%", [(2, 5)])
+
+
+def test_a_search_needs_one_valid_pattern() -> None:
+    for text, regex in ((None, None), ("a", "b"), (None, "(")):
+        with pytest.raises(Invalid):
+            compiled(text, regex, case=False)
