@@ -1,4 +1,4 @@
-"""A real browser over a real server: Chromium by Playwright, signed in as a person would be; what it must never do fails the test."""
+"""A real browser over a real server: Chromium by Playwright, signed in by a link; what a page must never do fails a test."""
 
 from __future__ import annotations
 
