@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from live import LiveServer, until
-from muster.wire import Batch, Piece, row_struct, shape_record
+from muster.wire import Batch, Piece, doc_record, row_struct, shape_record
 
 PROJECT, OTHER = "alpha", "beta"
 CONTENT = b"weights of a small model"
@@ -81,7 +81,9 @@ def make_setup(server: LiveServer) -> ServerSetup:
     people["attempt"] = server.http(opened["token"])
     setup = ServerSetup(server, root, people, job, opened["id"], opened["token"])
     layout = row_struct(1)
-    spool = shape_record(0, ("loss",)) + layout.pack(1, 0, layout.size, 1, time.time(), 0.5)
+    assert people["attempt"].put(f"/v1/ingest/blobs/{DIGEST}", content=CONTENT).status_code == 204
+    picture = {"type": "media", "kind": "image", "name": "m", "step": 1, "digest": DIGEST, "id": "1", "time": 1.0}
+    spool = shape_record(0, ("loss",)) + layout.pack(1, 0, layout.size, 1, time.time(), 0.5) + doc_record(picture)
     sent = Batch(0, "running", pieces=(Piece(0, "spool", 0, spool),)).encode()
     assert people["attempt"].post("/v1/ingest", content=sent).status_code == 200
     for run in (job, opened["id"]):
@@ -151,6 +153,11 @@ def _secret(setup: ServerSetup, who: str) -> Request:
 def _artifact(setup: ServerSetup, who: str) -> Request:
     assert setup.root.put(f"/v1/runs/{setup.run}/artifacts/old/x", content=b"x").status_code == 201
     return f"/v1/runs/{setup.run}/artifacts/old", {}
+
+
+def _picture(setup: ServerSetup, who: str) -> Request:
+    path = f"/v1/runs/{setup.run}/media"
+    return f"{path}/{setup.root.get(path).json()['media'][0]['id']}", {}
 
 
 def _own_token(setup: ServerSetup, who: str) -> Request:
@@ -287,6 +294,7 @@ REQUESTS: dict[str, Make] = {
     "GET /v1/jobs/{ref}/stacks/{ident}": plain("/v1/jobs/JOB/stacks/last"),
     "GET /v1/jobs/{ref}/logs/search": plain("/v1/jobs/JOB/logs/search", params={"text": "x"}),
     "GET /v1/runs/{ref}/metrics/{name}": plain("/v1/runs/RUN/metrics/loss"),
+    "GET /v1/runs/{ref}/media/{ident}": _picture,
     "GET /v1/runs/{ref}/points/{name}": plain("/v1/runs/RUN/points/loss"),
     "POST /v1/schema/job": sent("/v1/schema/job", yaml="run: x"),
     "POST /v1/queues": sent("/v1/queues", name="of-alpha", project=PROJECT),

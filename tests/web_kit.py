@@ -1,4 +1,4 @@
-"""A real browser over a real server: Chromium by Playwright, signed in by a link; what a page must never do fails a test."""
+"""A real browser over a real server: Chromium by Playwright, signed in by a link; faults of a page fail its test."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ RUN_ROUTES = [
     ("GET", "/v1/runs/{run}/code", None),
     ("GET", "/v1/runs/{run}/reproduction", None),
     ("GET", "/v1/runs/{run}/media", None),
+    ("GET", "/v1/runs/{run}/media/1", None),
     ("GET", "/v1/lineage/{run}", None),
     ("GET", "/v1/lineage/run:{run}", None),
     ("GET", "/v1/lineage/artifact:{run}/secret", None),

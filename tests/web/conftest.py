@@ -1,4 +1,4 @@
-"""One browser and one server for the tests of the pages; each test has a profile of its own."""
+"""A browser for each file of these tests, and one server for all; each test has a profile of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from live import LiveServer, live_server
 from web_kit import chromium, signed_in
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ends with its file: Playwright's event loop would be in the way of tests that run one of their own."""
     with chromium() as found:
         yield found
 

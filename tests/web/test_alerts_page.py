@@ -26,9 +26,9 @@ def alert(server: LiveServer) -> Iterator[dict[str, Any]]:
     (server.home / "diverges.py").write_text(PROGRAM)
     run = server.submit("python diverges.py", name="diverges", hang="off")["id"]
 
-    def fired() -> dict[str, Any] | None:
+    def fired() -> dict[str, Any]:
         found = server.get("/v1/alerts")["alerts"]
-        return next((one for one in found if one["subject"]["name"] == run and one["rule"] == "not-finite"), None)
+        return next((one for one in found if one["subject"]["name"] == run and one["rule"] == "not-finite"), {})
 
     yield until(fired, "the alert")
     server.post(f"/v1/jobs/{run}/stop")

@@ -151,7 +151,7 @@ def test_policy_and_people_read_well(browser: Browser, team: LiveServer) -> None
         "/policy?tab=file": "fair",
         "/policy?tab=change": "This is the file in force",
     }
-    people = {"/people": "you are admin", "/people?tab=tokens": "at most", "/people?tab=log": "job.submitted"}
+    people = {"/people": "you are admin", "/people?tab=tokens": "valid", "/people?tab=log&kind=job.": "job.submitted"}
     with team.http() as root:
         root.put("/v1/rules", json={"text": "between: fair"}).raise_for_status()
     reads_well(browser, team, {**policy, **people})

@@ -14,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from live import PATIENCE, LiveServer, live_server
+from muster.runtime import png
 from web_kit import opened, signed_in
 
 expect.set_options(timeout=PATIENCE * 1000)  # a busy machine takes longer than the five seconds of Playwright
@@ -36,6 +37,7 @@ if first:
     print("the line that follows", flush=True)
     sys.exit(17)
 runtime.table("errors", 100, ["truth", "guess"], [["cat", "dog"]])
+runtime.image("sample", 100, "sample.png")
 runtime.histogram("grad", 100, [1.0, 2.0, 2.0, 3.0])
 open("model.bin", "wb").write(b"weights")
 runtime.artifact("model.bin")
@@ -70,6 +72,7 @@ class Shop:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with live_server(tmp_path_factory.mktemp("run-page") / "muster") as server:
         (server.home / "train.py").write_text(TRAIN)
+        (server.home / "sample.png").write_bytes(png.encode(png.Raster(2, 2, 1, bytes([0, 90, 180, 255]))))
         (server.home / "going.py").write_text(GOING)
         retry = {"max_restarts": 1, "on": ["error", "worker"], "backoff": "0s"}
         done = server.submit(f"{sys.executable} train.py", name="trained", purpose="the baseline", retry=retry)["id"]
@@ -220,6 +223,9 @@ def test_details_and_hardware(page: Page, shop: Shop) -> None:
     expect(page.get_by_role("region", name="Lineage").first).to_contain_text("c4-en@v3")
     expect(page.get_by_role("article", name="errors")).to_contain_text("dog")
     expect(page.get_by_role("img", name=re.compile("Histogram of grad: 4 values"))).to_be_visible()
+    picture = page.get_by_role("img", name="sample at step 100")
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_have_js_property("naturalWidth", 2)
     with page.expect_download() as download:
         page.get_by_role("link", name="model.bin").click()
     assert download.value.path().read_bytes() == b"weights"

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from live import LiveServer, call_muster
-from web_kit import signed_in
+from web_kit import reads_well, signed_in
 
 TRAIN = """
 import os
@@ -202,10 +202,16 @@ def test_a_new_run_appears_by_itself(shown: Page, server: LiveServer) -> None:
     expect(row(shown, made)).to_contain_text("succeeded")
 
 
-def test_a_phone_shows_them(browser: Browser, server: LiveServer, runs: dict[str, str]) -> None:
-    with signed_in(browser, server) as page:
-        page.set_viewport_size({"width": 360, "height": 740})
-        for path in (f"/runs?q={MINE}", f"/compare?runs={','.join(runs.values())}"):
-            page.goto(path)
-            expect(page.get_by_role("link", name=runs["0.1/1"]).first).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+def test_the_pages_read_well(browser: Browser, server: LiveServer, runs: dict[str, str]) -> None:
+    one, compared = runs["0.1/1"], ",".join(runs.values())
+    mistake = "There is no field 'lrr'."
+    reads_well(
+        browser,
+        server,
+        {
+            f"/runs?q={MINE}&pin={one}": "baseline",
+            f"/runs?q={MINE}&group=params.lr": "then lowest to highest",
+            "/runs?q=lrr%20%3D%203": mistake,
+            f"/compare?runs={compared}&all=1": "best mean",
+        },
+    )

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from live import LiveServer
-from web_kit import signed_in
+from web_kit import reads_well, signed_in
 
 TRAIN = """
 import os, time
@@ -149,9 +149,5 @@ def test_objectives_have_a_front(page: Page, server: LiveServer) -> None:
     expect(page.get_by_role("region", name="Trials of the front").get_by_role("row")).to_have_count(front + 1)
 
 
-def test_a_phone_shows_a_study(page: Page, ended: str) -> None:
-    page.set_viewport_size({"width": 360, "height": 740})
-    for path in ("/sweeps", f"/sweeps/{ended}"):
-        page.goto(path)
-        expect(page.get_by_text(ended).first).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+def test_the_pages_read_well(browser: Browser, server: LiveServer, ended: str) -> None:
+    reads_well(browser, server, {"/sweeps": ended, f"/sweeps/{ended}?brush=KIND:0:0.5": "within the brushes"})

@@ -13,7 +13,7 @@ from muster.api.promotion import NeedView, PromotionMade, PromotionStatus, Scali
 from muster.api.words import FINAL, STAGES
 from muster.control.promotion import Promoter, batch_text, devices_in, next_job, stage_rules
 from muster.control.submit import Submission
-from muster.core.entities.project import Role, at_least
+from muster.core.entities import Role, at_least
 from muster.core.errors import Invalid, NotAllowed, Refused
 from muster.core.event import Event
 from muster.core.promotion import Need, against, missing

@@ -76,3 +76,19 @@ test("every cell is found where it is drawn, and arrows lead to all of them", ()
   expect(at?.node).toBe(layout.blocks.at(-1)!.nodes.at(-1));
   expect(neighbour(layout, at, "ArrowUp")?.node).not.toBe(at?.node);
 });
+
+test("what is measured is in steps, and a node without work has no reading", () => {
+  const nodes = [node("a", 0), node("b", 0), node("c", 8)];
+  const reading = (name: string, temperature: number | null, use: number | null) => ({
+    name, memory: null, available: null, disk: null, use, temperature, devices: [],
+  }); // prettier-ignore
+  const readings = { a: reading("a", 85, 0.95), b: reading("b", 49.9, 0.1) };
+  const heat = legendOf(nodes, "temperature", readings);
+  expect(nodes.map((one) => heat.keysOf(one))).toEqual([["85 °C or more"], ["below 50 °C"], ["no reading"]]);
+  const busy = legendOf(nodes, "busy", readings);
+  expect(busy.keys.map((key) => [key.name, key.nodes])).toEqual([
+    ["10 to 50 %", 1],
+    ["above 80 %", 1],
+    ["no reading", 1],
+  ]);
+});

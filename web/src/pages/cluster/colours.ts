@@ -13,6 +13,11 @@ const NAMED: Record<string, string> = {
   suspect: "light-dark(#d9a514, #e6b450)",
   draining: "light-dark(#d1721c, #e08a3c)",
   quarantined: "light-dark(#b3261e, #ff6f61)",
+  "heat-0": "light-dark(#4f8fc0, #5aa9c9)",
+  "heat-1": "light-dark(#7fae6a, #7fae6a)",
+  "heat-2": "light-dark(#d9a514, #e6b450)",
+  "heat-3": "light-dark(#d1721c, #e08a3c)",
+  "heat-4": "light-dark(#b3261e, #ff6f61)",
   other: "light-dark(#8a8f98, #7d8593)",
 };
 const PALETTE = 9;

@@ -1,4 +1,5 @@
 /** By what nodes are grouped and coloured: fields of theirs, their labels, and who uses them. */
+import type { Schemas } from "../../api/client";
 import { HEALTHS, useOf, type Node } from "./figures";
 
 const FIRST = ["rack", "switch", "link", "zone", "region"]; // labels that most people look for
@@ -54,8 +55,17 @@ export function ordered(nodes: readonly Node[]): Node[] {
   return [...nodes].sort((a, b) => natural.compare(a.name, b.name));
 }
 
-export type By = "use" | "health" | "owner" | "job";
-export const WAYS: By[] = ["use", "health", "owner", "job"];
+export type By = "use" | "busy" | "temperature" | "health" | "owner" | "job";
+export const WAYS: { by: By; name: string }[] = [
+  { by: "use", name: "what is given out" },
+  { by: "busy", name: "how busy it is" },
+  { by: "temperature", name: "temperature" },
+  { by: "health", name: "health" },
+  { by: "owner", name: "owner" },
+  { by: "job", name: "job" },
+];
+/** Node → what its launchers measured. */
+export type Readings = Record<string, Schemas["NodeReading"]>;
 
 /** A colour and what it stands for. */
 export interface Key {
@@ -71,7 +81,8 @@ export type KeysOf = (node: Node) => string[];
 const USES = ["free", "up to a third", "up to two thirds", "more than two thirds", "all in use"];
 
 /** The legend of a way to colour, and which keys of it a node has. */
-export function legendOf(nodes: readonly Node[], by: By): { keys: Key[]; keysOf: KeysOf } {
+export function legendOf(nodes: readonly Node[], by: By, readings: Readings = {}): { keys: Key[]; keysOf: KeysOf } {
+  if (by === "busy" || by === "temperature") return measured(nodes, by, readings);
   if (by === "use") return counted(nodes, USES.map((name, at) => ({ name, colour: `use-${at}`, nodes: 0 })), (node) => [USES[level(useOf(node))]!]); // prettier-ignore
   if (by === "health") return counted(nodes, HEALTHS.map((name) => ({ name, colour: name, nodes: 0 })), (node) => [node.health]); // prettier-ignore
   const of = (node: Node): string[] => (by === "owner" ? node.users : node.jobs);
@@ -85,6 +96,36 @@ export function legendOf(nodes: readonly Node[], by: By): { keys: Key[]; keysOf:
   return counted(nodes, keys, (node) => {
     const found = [...new Set(of(node).map((name) => (named.has(name) ? name : OTHERS)))];
     return found.length ? found : [useOf(node) > 0 && !node.jobs.length ? OTHERS : FREE];
+  });
+}
+
+const NONE = "no reading";
+const STEPS: Record<"busy" | "temperature", { below: number; name: string; colour: string }[]> = {
+  busy: [
+    { below: 0.1, name: "below 10 %", colour: "use-1" },
+    { below: 0.5, name: "10 to 50 %", colour: "use-2" },
+    { below: 0.8, name: "50 to 80 %", colour: "use-3" },
+    { below: Infinity, name: "above 80 %", colour: "use-4" },
+  ],
+  temperature: [
+    { below: 50, name: "below 50 °C", colour: "heat-0" },
+    { below: 65, name: "50 to 65 °C", colour: "heat-1" },
+    { below: 75, name: "65 to 75 °C", colour: "heat-2" },
+    { below: 85, name: "75 to 85 °C", colour: "heat-3" },
+    { below: Infinity, name: "85 °C or more", colour: "heat-4" },
+  ],
+};
+
+/** Of nodes on which work runs; the others have no reading. */
+function measured(
+  nodes: readonly Node[],
+  by: "busy" | "temperature",
+  readings: Readings,
+): { keys: Key[]; keysOf: KeysOf } {
+  const keys = [...STEPS[by], { name: NONE, colour: "use-0" }].map(({ name, colour }) => ({ name, colour, nodes: 0 }));
+  return counted(nodes, keys, (node) => {
+    const value = by === "busy" ? readings[node.name]?.use : readings[node.name]?.temperature;
+    return [value == null ? NONE : STEPS[by].find((step) => value < step.below)!.name];
   });
 }
 

@@ -9,95 +9,115 @@ export interface Colours {
   dim: string;
   focus: string;
   out: string;
-  /** By the colour of a key: `use-0`, `healthy`, `3`. */
+  /** By the colour of a key: `use-0`, `heat-4`, `healthy`, `3`. */
   keys: Record<string, string>;
 }
 
-export interface Scene {
+/** All cells, whatever is seen of them. */
+export interface Ground {
   layout: Layout;
   keys: readonly Key[];
   keysOf: KeysOf;
   colours: Colours;
-  /** What is seen of the map. */
-  top: number;
-  width: number;
-  height: number;
-  hover: Hit | null;
   /** Nodes that are not faint; null: all. */
   lit: ReadonlySet<string> | null;
   /** Whether nodes out of service have a frame: not where health is the colour. */
   frames: boolean;
 }
 
+/** What is seen of the map, in pixels of the page. */
+export interface View {
+  top: number;
+  width: number;
+  height: number;
+}
+
+type Context = CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
 const FAINT = 0.22;
 
-export function paint(context: CanvasRenderingContext2D, scene: Scene): void {
-  const { layout, top, height, width } = scene;
-  context.clearRect(0, 0, width, height);
+/** Draws the groups that are in view, from its upper left corner on. */
+export function paintGround(context: Context, ground: Ground, view: View): void {
+  const { layout } = ground;
+  const { top, height } = view;
+  context.clearRect(0, 0, view.width, height);
   context.save();
   context.translate(0, -top);
-  const colours = Object.fromEntries(scene.keys.map((key) => [key.name, scene.colours.keys[key.colour] ?? "#888"]));
+  context.font = "12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  const rects = new Map<string, number[]>(); // colour and whether it is faint → corners and widths
+  const framed: number[] = [];
   for (const block of layout.blocks) {
     if (block.y > top + height || block.y + block.height < top) continue;
-    paintTitle(context, scene, block);
+    paintTitle(context, ground, block);
     const first = Math.max(0, Math.floor((top - block.y - TITLE) / layout.pitch)) * block.columns;
     const last = Math.ceil((top + height - block.y - TITLE) / layout.pitch) * block.columns;
     for (let index = first; index < Math.min(last, block.nodes.length); index += 1)
-      paintCell(context, scene, block, index, colours);
+      gather(rects, framed, ground, block, index);
   }
-  if (scene.hover) paintHover(context, scene, scene.hover);
+  fill(context, ground, rects);
+  frame(context, ground, framed);
   context.restore();
 }
 
-function paintTitle(context: CanvasRenderingContext2D, scene: Scene, block: Block): void {
-  context.font = "12px system-ui, sans-serif";
-  context.textBaseline = "middle";
+export function paintHover(context: Context, ground: Ground, view: View, hit: Hit): void {
+  const { x, y } = corner(ground.layout, hit.block, hit.index);
+  context.strokeStyle = ground.colours.focus;
+  context.lineWidth = 2;
+  context.strokeRect(x - 2, y - view.top - 2, ground.layout.cell + 4, ground.layout.cell + 4);
+}
+
+function paintTitle(context: Context, ground: Ground, block: Block): void {
   const name = block.name || "without one";
   const count = `  ${block.nodes.length}`;
   const room = block.width - context.measureText(count).width;
   const shown = cut(context, name, room);
-  context.fillStyle = scene.colours.text;
+  context.fillStyle = ground.colours.text;
   context.fillText(shown, block.x, block.y + 8);
-  context.fillStyle = scene.colours.dim;
+  context.fillStyle = ground.colours.dim;
   context.fillText(count, block.x + context.measureText(shown).width, block.y + 8);
 }
 
-function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
+function cut(context: Context, text: string, room: number): string {
   if (context.measureText(text).width <= room) return text;
   let length = text.length - 1;
   while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > room) length -= 1;
   return `${text.slice(0, length)}…`;
 }
 
-function paintCell(
-  context: CanvasRenderingContext2D,
-  scene: Scene,
-  block: Block,
-  index: number,
-  colours: Record<string, string>,
-): void {
-  const { layout } = scene;
+/** Cells of one colour are drawn together: to change the colour costs more than to draw a cell. */
+function gather(rects: Map<string, number[]>, framed: number[], ground: Ground, block: Block, index: number): void {
+  const { layout, lit } = ground;
   const node = block.nodes[index]!;
   const { x, y } = corner(layout, block, index);
-  const keys = scene.keysOf(node).slice(0, 3);
-  context.globalAlpha = scene.lit && !scene.lit.has(node.name) ? FAINT : 1;
-  const wide = layout.cell / keys.length; // jobs of several owners share the cell
-  for (const [at, key] of keys.entries()) {
-    context.fillStyle = colours[key] ?? scene.colours.dim;
-    context.fillRect(x + at * wide, y, wide, layout.cell);
+  const faint = lit !== null && !lit.has(node.name);
+  const keys = ground.keysOf(node);
+  const shown = Math.min(3, keys.length); // jobs of several owners share the cell
+  const wide = layout.cell / shown;
+  for (let at = 0; at < shown; at += 1) {
+    const key = `${faint ? "-" : "+"}${keys[at]!}`;
+    const known = rects.get(key);
+    if (known) known.push(x + at * wide, y, wide);
+    else rects.set(key, [x + at * wide, y, wide]);
   }
-  if (scene.frames && !inService(node)) {
-    const line = layout.cell >= 12 ? 2 : 1;
-    context.strokeStyle = scene.colours.out;
-    context.lineWidth = line;
-    context.strokeRect(x + line / 2, y + line / 2, layout.cell - line, layout.cell - line);
+  if (ground.frames && !inService(node) && !faint) framed.push(x, y);
+}
+
+function fill(context: Context, ground: Ground, rects: Map<string, number[]>): void {
+  const colours = new Map(ground.keys.map((key) => [key.name, ground.colours.keys[key.colour]]));
+  for (const [key, corners] of rects) {
+    context.globalAlpha = key.startsWith("-") ? FAINT : 1;
+    context.fillStyle = colours.get(key.slice(1)) ?? ground.colours.dim;
+    for (let at = 0; at < corners.length; at += 3)
+      context.fillRect(corners[at]!, corners[at + 1]!, corners[at + 2]!, ground.layout.cell);
   }
   context.globalAlpha = 1;
 }
 
-function paintHover(context: CanvasRenderingContext2D, scene: Scene, hit: Hit): void {
-  const { x, y } = corner(scene.layout, hit.block, hit.index);
-  context.strokeStyle = scene.colours.focus;
-  context.lineWidth = 2;
-  context.strokeRect(x - 2, y - 2, scene.layout.cell + 4, scene.layout.cell + 4);
+function frame(context: Context, ground: Ground, framed: number[]): void {
+  const { cell } = ground.layout;
+  const line = cell >= 12 ? 2 : 1;
+  context.strokeStyle = ground.colours.out;
+  context.lineWidth = line;
+  for (let at = 0; at < framed.length; at += 2)
+    context.strokeRect(framed[at]! + line / 2, framed[at + 1]! + line / 2, cell - line, cell - line);
 }
