@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from live import live_server, until
+from live import live_server
 from role_kit import PEOPLE, REQUESTS, ServerSetup, make_setup, request_of
 from shape_kit import document, operations
 
