@@ -40,6 +40,7 @@ NO_JSON = {
     "GET /v1/runs/{ref}/logbook",
     "GET /v1/projects/{project}/logbook",
     "GET /v1/projects/{project}/optuna/{name}/snapshot",
+    "GET /v1/runs/{ref}/media/{ident}",
 }
 UNUSED = {"FindingView"}  # the lines of /v1/engines/{name}/doctor
 

@@ -2,7 +2,7 @@
 
 from muster.api.errors import ErrorView
 from muster.api.numbers import JsonFloat
-from muster.api.typed import Doc, NotRequired, TypedDict
+from muster.api.typed import Doc, NotRequired, TypedDict, open_ended
 from muster.api.why import ForecastView, JobAhead, OfferView, ReasonView, SuggestionView, TimelineStep, WhatIfView
 from muster.api.words import Kind, Phase, WorkerState
 
@@ -132,6 +132,15 @@ class QueuedList(TypedDict):
     jobs: list[QueuedJob]
     total: int  # on all pages
     next: str | None  # pass it as `after` for the next page
+
+
+@open_ended
+class JobSchemaView(TypedDict):
+    """The JSON Schema of a job file; what else it has is said by JSON Schema itself."""
+
+    title: str
+    type: str
+    properties: dict[str, Doc]
 
 
 class JobFileView(TypedDict):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.api.jobs import JobFileView
-from muster.api.typed import Doc
+from muster.api.jobs import JobFileView, JobSchemaView
 from muster.core.job_text import change_fields, fields_of
 from muster.core.schema import muster_schema
 from muster.server.context import Caller
@@ -28,9 +27,9 @@ class JobFileBody(BaseModel):
 
 
 @router.get("/schema/job", openapi_extra=needs("anyone"))
-def job_schema(caller: Caller) -> Doc:
+def job_schema(caller: Caller) -> JobSchemaView:
     """The JSON Schema of a job file, as `muster schema` prints it."""
-    return muster_schema()
+    return cast(JobSchemaView, muster_schema())
 
 
 @router.post("/schema/job", openapi_extra=needs("anyone"))
