@@ -138,11 +138,11 @@ def test_a_file_that_changes_while_it_is_sent(client: Client, project: Path, mon
     (project / "main.sh").write_text("seen by nobody before")
     real, calls = artifact_calls.upload, []
 
-    async def upload(to: Any, content: dict[str, Any]) -> None:
+    async def upload(to: Any, content: dict[str, Any], tree: str = "") -> None:
         if not calls:
             (project / "main.sh").write_text("changed")
         calls.append(1)
-        await real(to, content)
+        await real(to, content, tree)
 
     monkeypatch.setattr(artifact_calls, "upload", upload)
     code = client.capture(project)
@@ -151,7 +151,7 @@ def test_a_file_that_changes_while_it_is_sent(client: Client, project: Path, mon
 
 
 def test_a_snapshot_never_fails_a_submission(client: Client, project: Path, monkeypatch) -> None:
-    async def broken(to: object, content: object) -> None:
+    async def broken(to: object, content: object, tree: str = "") -> None:
         raise Unavailable("The disk is full.", "Free some.")
 
     monkeypatch.setattr(artifact_calls, "upload", broken)
