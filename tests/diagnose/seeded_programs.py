@@ -88,7 +88,7 @@ import os, torch, torch.distributed as dist
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 def preprocess():
-    time.sleep(0.25)
+    time.sleep(1.0)  # long beside a collective of two processes on a machine that is busy with others
 print("up", flush=True)
 while True:
     if dist.get_rank() == 1:

@@ -50,8 +50,9 @@ def jobs(live: LiveServer, client: Client, tmp_path_factory: pytest.TempPathFact
     (folder / "train.py").write_text(SCRIPT)
     made = []
     for lr, seed in ((0.1, 1), (0.1, 2), (0.2, 1), (0.2, 2), (0.9, 1)):
-        if lr == 0.9:
-            (folder / "train.py").write_text(SCRIPT + "# other\n")
+        if lr == 0.9:  # the jobs before may be about to read the file: they find the old or the new one, whole
+            (folder / "other.py").write_text(SCRIPT + "# other\n")
+            (folder / "other.py").replace(folder / "train.py")
         run = f"python train.py --lr={lr} --seed={seed}"
         job = client.submit({"name": "toy", "run": run, "workdir": str(folder), "retry": 0, "purpose": "to ask of it"})
         made.append(job.id)
