@@ -69,16 +69,25 @@ def reads_well(browser: Browser, server: LiveServer, paths: dict[str, str], toke
 
     `paths`: each with a text that is there once the page is whole.
     """
-    for options in ({}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}):
-        with signed_in(browser, server, token, **options) as page:
-            for path, text in paths.items():
-                page.goto(path)
-                page.get_by_role("main").get_by_text(text).first.wait_for()
-                found = [
-                    one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")
-                ]
-                assert not found, (path, options, [(one["id"], one["nodes"][0]["html"]) for one in found])
-                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, options)
+    with signed_in(browser, server, token) as page:
+        for path, text in paths.items():
+            page.set_viewport_size({"width": 1400, "height": 900})
+            page.emulate_media(color_scheme="light")
+            page.goto(path)
+            page.get_by_role("main").get_by_text(text).first.wait_for()
+            _is_sound(page, f"{path} in light", {})
+            page.emulate_media(color_scheme="dark")
+            _is_sound(page, f"{path} in dark", {"runOnly": ["color-contrast"]})
+            page.set_viewport_size({"width": 360, "height": 740})
+            _is_sound(page, f"{path} on a phone", {"rules": {"color-contrast": {"enabled": False}}})
+
+
+def _is_sound(page: Page, shown: str, options: dict[str, Any]) -> None:
+    """`options`: of axe, for a look that other rules than all are for."""
+    violations = Axe().run(page, options=options).response["violations"]
+    found = [one for one in violations if one["impact"] in ("serious", "critical")]
+    assert not found, (shown, [(one["id"], one["nodes"][0]["html"]) for one in found])
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), shown
 
 
 def watched(context: BrowserContext, page: Page, server: LiveServer) -> list[str]:

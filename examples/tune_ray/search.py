@@ -12,7 +12,7 @@ from ray.tune.schedulers import ASHAScheduler
 from muster.adapters.ray_tune import MusterLogger
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "width": tune.choice([16, 32, 64])}
-TRIALS, STEPS = 8, 16
+TRIALS, STEPS = int(os.environ.get("TRIALS", "8")), 16
 
 
 def objective(config: dict) -> None:

@@ -19,7 +19,7 @@ from muster.core.parse import parse_job
 
 ROOT = Path(__file__).parents[2]
 HYPEROPT = ROOT / ".venv" / "hyperopt"
-TRIALS = {"tune_ray": 8, "tune_hyperopt": 12}
+TRIALS = {"tune_ray": 4, "tune_hyperopt": 12}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def environment(name: str) -> dict[str, str]:
     if name == "tune_hyperopt":
         require("HyperOpt", HYPEROPT.exists(), "Install it: make .venv/.hyperopt.")
         return {"PYTHONPATH": str(HYPEROPT), "PYTHONWARNINGS": "ignore"}
-    return {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    return {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "TRIALS": str(TRIALS[name])}
 
 
 def copied(name: str, folder: Path) -> Path:
