@@ -38,7 +38,8 @@ def test_a_study_on_this_server_becomes_runs(client: Client) -> None:
     study.set_user_attr("team", "blue")
 
     def objective(trial: optuna.Trial) -> float:
-        value = trial.suggest_float("lr", 1e-5, 1e-1, log=True) + trial.suggest_int("depth", 1, 4)
+        worse = 10 if trial.number == 2 else 0  # what is pruned is never the best
+        value = trial.suggest_float("lr", 1e-5, 1e-1, log=True) + trial.suggest_int("depth", 1, 4) + worse
         for step in range(4):
             trial.report(value + step, step)
             if trial.number == 2 and step == 1:
