@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -28,6 +29,10 @@ sys.dont_write_bytecode = False
 for _name in list(os.environ):
     if re.match(r"MUSTER_|SLURM_|((FORCE|NO)_COLOR|RANK|WORLD_SIZE|LOCAL_\w+|GROUP_RANK|MASTER_(ADDR|PORT))$", _name):
         del os.environ[_name]
+
+# What a shell starts in the background ignores Ctrl-C, and so would every program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 install()  # new databases
 
