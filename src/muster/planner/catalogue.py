@@ -3,11 +3,11 @@
     H200: {price: 4.20}                                  # an hour of one device
     MI300X: {like: H200, memory_gib: 191.5, bandwidth: 5300}
 
-Memory is what a program can allocate, which is less than the name says. Peaks are dense, from NVIDIA's data sheets (T4,
-L4, A10, V100, A100, H100 SXM, H200 SXM, HGX B200); that of an A10G is about half an A10's. Prices are one device's share
-of an hour on demand of AWS in us-east-1 (g4dn, g6, g5, p3, p4d, p4de, p5, p5en, p6-b200) in late 2025, in USD: write your
-own. Links are what a collective reaches, about 0.8 of the sheet. `reach`, `pointwise` and `attention` were measured on an
-H200 alone; the others are assumed.
+Memory is what a program can allocate, which is less than the name says. Peaks are dense, from NVIDIA's data sheets
+(T4, L4, A10, V100, A100, H100 SXM, H200 SXM, HGX B200); that of an A10G is about half an A10's. Prices are one device's
+share of an hour on demand of AWS in us-east-1 (g4dn, g6, g5, p3, p4d, p4de, p5, p5en, p6-b200) in late 2025, in USD:
+write your own. Links are what a collective reaches, about 0.8 of the sheet. `reach`, `pointwise` and `attention` were
+measured on an H200 alone; the others are assumed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The tests hold these counts against what our own decoder saves. Three instants of a step compete for the peak: the loss,
 when all activations are there and the logits too; the first block of the backward pass; and its end, when all gradients
-are. Weights and Adam's moments are float32 always; a product's weights are also there in the precision that it computes in.
+are. Weights and Adam's moments are float32 always; copies of a product's weights have the precision of the product.
 """
 
 from __future__ import annotations
@@ -169,12 +169,12 @@ def _states(setup: Setup, layout: Layout, own: float, block: float, rest: float,
     trained = adapted if setup.lora else own
     added = 4 * adapted if setup.lora else 0.0
     if layout.fsdp == 1 and not (layout.dp > 1 and layout.tp > 1):
-        buffers = 2 * 25 * (1 << 20) if layout.dp > 1 else 0
-        return Memory(weights=frozen * own + added, optimizer=8 * trained, gradients=4 * trained, buffers=buffers)
+        sent = 2 * 25 * (1 << 20) if layout.dp > 1 else 0
+        return Memory(weights=frozen * own + added, optimizer=8 * trained, gradients=4 * trained, buffers=sent)
     shards = layout.fsdp
     gathered = rest + (2 * block if setup.reshard and shards > 1 and layout.pp == 1 else own - rest)
     # Gathered in the precision of products: the received copy and the one that is used; gradients sent in float32.
-    buffers = c * block + (0 if setup.lora else (c + 4) * max(block, rest))
+    buffers: float = c * block + (0 if setup.lora else (c + 4) * max(block, rest))
     states = Memory(
         weights=(frozen * own + added) / shards + c * gathered,
         optimizer=8 * trained / shards,

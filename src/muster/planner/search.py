@@ -201,7 +201,7 @@ def cannot(setup: Setup, layout: Layout, device: Device) -> str:
 
 
 def lightest(setup: Setup, layout: Layout, device: Device, items: float) -> Option:
-    """The fastest variation that fits: smaller micro-batches and recomputation are tried. If none fits, that which needs
+    """The fastest variation that fits, of smaller micro-batches and more recomputation. If none does, that which needs
     least. What the setup asks for already is never taken away."""
     first = _RECOMPUTE.index(setup.recompute)
     tried = []

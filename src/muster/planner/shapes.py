@@ -102,8 +102,8 @@ class Shape:
         return tables + self.layers * self.block_parameters + self.norm_parameters
 
     def flops_per_token(self, sequence: int) -> int:
-        """Forward and backward: 6 x the parameters that a token meets, without the input embedding, and causal attention
-        counted once."""
+        """Forward and backward: 6 x the parameters that a token meets, without the input embedding, and attention
+        under its causal mask."""
         idle = (self.ups + 1) * self.dim * self.ffn * (self.experts - self.active)
         met = self.table + self.layers * (self.block_parameters - idle) + self.norm_parameters
         return 6 * met + 6 * self.layers * sequence * self.wide

@@ -1,4 +1,4 @@
-"""A user's own task, measured without a device: its model is run forward on fake tensors, on which no arithmetic is done.
+"""A user's own task, measured without a device: its model is run forward on fake tensors: no arithmetic.
 
 Operations are counted by torch's own counter, activations by what autograd asks to keep for the backward pass.
 """
@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from muster.planner.setups import Traced
 from muster.planner.shapes import PlanError
-from muster.train.config import Config
+from muster.train.config import Config, read_config
 from muster.train.errors import ConfigError, Problem
 from muster.train.models.parts import divisible
 from muster.train.plan import build
@@ -57,6 +57,14 @@ def trace(config: Config) -> Traced:
         kernels=int(runs[0]["kernels"]),
         unit=task.unit,
     )
+
+
+def trace_mapping(raw: Mapping[str, Any]) -> Traced:
+    """The same, from a configuration's mapping."""
+    try:
+        return trace(read_config(raw))
+    except ConfigError as error:
+        raise PlanError(str(error)) from error
 
 
 class _Moved(TorchDispatchMode):
