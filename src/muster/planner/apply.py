@@ -71,7 +71,7 @@ def _set(text: str, keys: list[str], value: Any) -> str:
         begin, end = node.start_mark.index, node.end_mark.index
         replaced = text[begin:end]
         end -= len(replaced) - len(replaced.rstrip())
-        before = "" if begin == 0 or text[begin - 1] in " {[" or begin == end else " "
+        before = "" if begin == 0 or text[begin - 1] in " {[" else " "
         if isinstance(node, yaml.MappingNode) and not node.flow_style:  # a block: it goes up to its key's line
             begin = len(text[:begin].rstrip())
             before = " "

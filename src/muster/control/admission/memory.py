@@ -19,7 +19,6 @@ from muster.planner.catalogue import find as find_device
 from muster.planner.search import predict
 from muster.planner.setups import read_setup
 
-
 _NAMED: Final = ("-m", "muster.train")
 
 
