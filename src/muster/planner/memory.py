@@ -68,13 +68,17 @@ def block_saved(shape: Shape, setup: Setup, layout: Layout = Layout()) -> float:
     statistics = 8 if shape.norm == "rms" else 16  # of both norms, float32
     mixed = (c * (shape.wide + 2 * shape.kv_wide) + 4 * shape.heads + c * shape.wide) / tp
     hidden = shape.ffn * shape.active / tp
-    if setup.compute == "fp8":  # the compiled backward pass casts again, from what is kept in bfloat16
+    if (
+        setup.compute == "fp8" and setup.compile
+    ):  # the compiled backward pass casts again, from what is kept in bfloat16
         return whole * (s * d + c * d + statistics) + mixed + shape.ups * c * hidden
     if setup.compile:
         return whole * (s * d + c * d + statistics) + 2 * c * d + mixed + (shape.ups + 1) * c * hidden
     readers = 2 if c == s else 3 + shape.ups  # products cast what they read, each for itself
     norms = 2 * 4 * d * (1 if setup.fused_norm or shape.norm == "layer" else 2) + statistics
     kept = 4 * c if shape.activation == "swiglu" else 2 * c
+    if setup.compute == "fp8":  # each product keeps what it reads in 8 bits, for itself
+        return whole * norms + (3 + shape.ups) * d + mixed + shape.wide / tp + (kept - 1) * hidden
     return whole * norms + readers * c * d + mixed + kept * hidden
 
 
@@ -87,10 +91,10 @@ def head_saved(shape: Shape, setup: Setup, layout: Layout = Layout()) -> float: 
     return 4 * d * (1 if setup.fused_norm or shape.norm == "layer" else 2) + statistics + c * d
 
 
-def loss_bytes(shape: Shape, setup: Setup) -> float:
+def loss_bytes(shape: Shape, setup: Setup, sharded: bool = False) -> float:
     """Bytes of the logits and what is made of them at their peak, for one token: the softmax, its gradient and the next
-    one in float32; or, where the loss is compiled, the logits and their gradient alone."""
-    return shape.vocab * (2.0 * width(setup) if setup.compile and setup.fused_loss else 12.0)
+    one in float32; or, where the loss is compiled, the logits and their gradient alone. Shards give them in float32."""
+    return shape.vocab * (2.0 * (4 if sharded else width(setup)) if setup.compile and setup.fused_loss else 12.0)
 
 
 def adapters(shape: Shape, rank: int) -> int:
@@ -130,15 +134,15 @@ def _stage(shape: Shape, setup: Setup, layout: Layout, first: bool, last: bool) 
     again = tokens * shape.dim * stream_width(setup, layout) * (1 / tp if setup.sequence_parallel else 1)
     saved = flying * (kept * one + (layers - kept) * again)
     saved += flying * tokens * (16 + (head_saved(shape, setup, layout) if last else 0))
-    logits = tokens * loss_bytes(shape, setup) if last else 0.0
+    sharded = layout.fsdp > 1 or (layout.dp > 1 and tp > 1)
+    logits = tokens * loss_bytes(shape, setup, sharded) if last else 0.0
     hidden = (shape.ups + 1) * c * shape.ffn * shape.active / tp
     moving = tokens * (hidden + 2 * c * shape.dim + 2 * stream_width(setup, layout) * shape.dim)
     rebuilt = one if setup.recompute != "none" else 0.0
 
     # Copies of the weights in the precision of products, which autocast keeps until their backward pass.
-    sharded = layout.fsdp > 1 or (layout.dp > 1 and tp > 1)
     cast = c == 2 and not sharded and not setup.lora
-    copies = 2 * kept * matrices if cast and setup.compute != "fp8" else 0.0
+    copies = 2 * kept * matrices if cast and not (setup.compute == "fp8" and setup.compile) else 0.0
     copies += 2 * shape.table / tp if cast and last else 0.0
     table = shape.context * shape.head * 8 if shape.positions == "rope" else 0
     buffers = base.buffers + _WORKSPACE + table

@@ -15,7 +15,7 @@ Compute = Literal["float32", "bfloat16", "float16", "fp8"]
 Recompute = Literal["none", "selective", "full"]
 _COMPUTE: Final[Mapping[Any, Compute]] = {
     "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "fp8",
-    "float32": "float32", "bfloat16": "bfloat16", "float16": "float16",
+    "float32": "float32", "bfloat16": "bfloat16", "float16": "float16", "float8": "fp8",
 }  # fmt: skip
 DIMS: Final = ("pp", "dp", "fsdp", "tp")
 BYTES_MAX: Final = 1 << 20  # of a configuration
@@ -132,7 +132,6 @@ def with_shape(raw: Mapping[str, Any], model: Shape | Traced, sequence: int) -> 
     word = precision.get("compute", "float32") if isinstance(precision, Mapping) else precision
     if word not in _COMPUTE:
         raise PlanError(f"precision is {word!r}; expected one of {', '.join(_COMPUTE)}.")
-    fp8 = isinstance(precision, Mapping) and precision.get("fp8") not in (None, False, "off", "none")
     again = parallel.get("checkpointing", "none") or "none"
     if again not in ("none", "selective", "full"):
         raise PlanError(f"parallel.checkpointing is {again!r}; expected none, selective or full.")
@@ -142,9 +141,9 @@ def with_shape(raw: Mapping[str, Any], model: Shape | Traced, sequence: int) -> 
         sequence=sequence,
         batch=_whole(data.get("batch", 32), "data.batch"),
         micro_batch=None if micro is None else _whole(micro, "data.micro_batch"),
-        compute="fp8" if fp8 else _COMPUTE[word],
+        compute=_COMPUTE[word],
         recompute=cast(Recompute, again),
-        compile=parallel.get("compile") is True or fp8 or word == "fp8",
+        compile=parallel.get("compile") is True,
         reshard=parallel.get("reshard", True) is True,
         offload=parallel.get("offload") is True,
         sequence_parallel=parallel.get("sequence") is True,

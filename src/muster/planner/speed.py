@@ -28,7 +28,7 @@ _FIXED: Final = 6e-3  # seconds of a step that depend on nothing: clipping's nor
 _NARROW_HEAD: Final = 0.75  # attention with heads of 64 or less
 _SHORT: Final = 256  # tokens; attention over n of them reaches n / (n + this)
 _HIDDEN: Final = 0.8  # share of the backward pass that hides a reduction of gradients
-_FLASH_ALONE: Final = 0.55  # with `exact`, attention is flash's, which has a deterministic backward pass (H200)
+_FLASH_ALONE: Final = 0.5  # with `exact`, attention is flash's, whose backward pass can be deterministic (H200)
 
 
 @dataclass(frozen=True, slots=True)
