@@ -18,7 +18,7 @@ from muster.planner.shapes import SHAPES, Shape
 from muster.train.models import SHAPES as TRAINED
 from muster.train.models import Decoder, DecoderConfig
 
-SAMPLES, SEQUENCE = 3, 24
+SAMPLES, SEQUENCE = 7, 31  # as many tokens as no shape here has columns, so that copies of weights are told apart
 TOKENS = SAMPLES * SEQUENCE
 
 shapes = st.builds(
@@ -108,8 +108,7 @@ def test_a_block_keeps_what_is_counted(shape: Shape, compute: Any) -> None:
     assert size == pytest.approx(TOKENS * block_saved(shape, setup), rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-gpt2"])
-@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("name", "compute"), [("tiny-llama", "bfloat16"), ("tiny-gpt2", "float32")])
 def test_a_compiled_block_keeps_what_is_counted(name: str, compute: Any) -> None:
     shape = SHAPES[name]
     model = model_of(shape)

@@ -143,11 +143,16 @@ def test_the_configuration_of_a_command(run: str, found: Any) -> None:
 
 def test_the_guard_refuses_by_policy_what_will_not_fit(config: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     def codes(client: Client, accelerators: str) -> dict[str, str]:
-        spec = {"name": "big", "run": "python -m muster.train config.yaml", "workdir": str(config.parent)}
+        spec: dict[str, Any] = {
+            "name": "big",
+            "run": "python -m muster.train config.yaml",
+            "workdir": str(config.parent),
+        }
         with pytest.raises(Refused) as refused:  # there is no such node, either
             client.submit({**spec, "resources": {"accelerators": accelerators}})
         return {one.code: one.message for one in refused.value.reasons}
 
+    config.write_text(CONFIG.replace("llama-2-7b", "llama-886m"))
     with live_server(tmp_path_factory.mktemp("guarded")) as live, Client(live.url, token=live.token) as client:
         assert "too_little_memory" not in codes(client, "A10G:1"), "a warning, unless the policy says otherwise"
         with live.http() as http:
@@ -155,7 +160,7 @@ def test_the_guard_refuses_by_policy_what_will_not_fit(config: Path, tmp_path_fa
                 "/v1/rules", json={"text": '{"guards": [{"check": "memory", "action": "refuse"}]}'}
             ).raise_for_status()
         told = codes(client, "A10G:1")["too_little_memory"]
-        assert told.startswith("this will not fit an A10G: config.yaml needs 1")
+        assert told.startswith("this will not fit an A10G: config.yaml needs 40 GiB of 22")
         assert told.endswith("GiB of 22, as predicted")
         assert "too_little_memory" not in codes(client, "H200:1")
         assert "too_little_memory" not in codes(client, "L40S:1"), "not in the catalogue"

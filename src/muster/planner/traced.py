@@ -97,8 +97,9 @@ def _run(task: Task, model: nn.Module, fake: FakeTensorMode, arrays: Any, config
             kept[storage._cdata] = (storage.nbytes(), storage)
         return tensor
 
+    types = {name: torch.from_numpy(each).dtype for name, each in _named(arrays)}
     with fake:
-        batch = {name: torch.empty(each.shape, dtype=torch.from_numpy(each).dtype) for name, each in _named(arrays)}
+        batch = {name: torch.empty(each.shape, dtype=types[name]) for name, each in _named(arrays)}
         with (
             FlopCounterMode(display=False) as counter,
             _Moved() as moved,
