@@ -26,8 +26,8 @@ def test_reasons_that_rules_cause_are_among_them() -> None:
     assert codes >= {
         "never_allowed", "pool_not_allowed", "turns_need_one_node", "required_missing", "priority_out_of_range",
         "engine_forbids", "over_quota", "limit_reached", "quota_reached", "kept_by_owner", "no_pool", "spares_kept",
-        "image_not_approved", "environment_not_approved", "vulnerable_packages", "admission_refused",
-        "secret_found", "file_too_large", "notebook_outputs",
+        "image_not_approved", "environment_not_approved", "vulnerable_packages", "too_little_memory",
+        "admission_refused", "secret_found", "file_too_large", "notebook_outputs",
     }  # fmt: skip
     assert not [kind for kind in GRANTED if kind.category not in ("wait", "refusal")]
 

@@ -76,7 +76,7 @@ def test_what_the_guards_do():
     - {check: images, action: refuse, environments: [production], approved: ["r.example/*@sha256:*"], limit: 20GB}
     - {check: advisories, action: warn, severity: critical}
     """
-    found = lines(policy, "", "cluster")[-9:]
+    found = lines(policy, "", "cluster")[-10:]
     assert found == [
         "For jobs of project sandbox or play: secrets in code, job files and environment variables are told to who "
         "submits.",
@@ -89,6 +89,7 @@ def test_what_the_guards_do():
         "Artifacts that could run code when they are loaded are quarantined.",
         "For all other jobs: images that are not approved are not looked for.",
         "Environments that are not approved are not looked for.",
+        "Trainings that need more memory than their accelerators have are told to who submits.",
     ]
 
 

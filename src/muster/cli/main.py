@@ -57,6 +57,7 @@ VERBS: Final = (
     Verb("runs", "muster.cli.runs:app", "Ask for runs by what they were given and what came out.", _JOBS),
     Verb("watch", "muster.cli.watch_run:watch_run", "Curves, pace and alerts of a run, live.", _JOBS),
     Verb("compare", "muster.cli.compare:compare", "Runs side by side: what differs, and whether it matters.", _JOBS),
+    Verb("plan", "muster.cli.plan:plan", "Memory, time and cost of a training, before it runs.", _JOBS),
     Verb("preflight", "muster.cli.preflight:app", "Test a job before it gets expensive hardware.", _JOBS),
     Verb("tune", "muster.cli.tune:app", "Search for good parameters, with trials that are jobs.", _JOBS),
     Verb("note", "muster.cli.note:note", "Write into the logbook of a run or a project.", _JOBS),

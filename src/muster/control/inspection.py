@@ -11,7 +11,8 @@ from typing import Final
 
 from muster.api.health import AdvisoriesStatus
 from muster.control.admission.guarded import rule_for
-from muster.control.admission.inspected import NOTHING, ImageFinding, Inspected, LockFile
+from muster.control.admission.inspected import NOTHING, ImageFinding, Inspected, LockFile, MemoryNeed
+from muster.control.admission.memory import configuration, memory_need
 from muster.control.image_signature import is_signed, read_key
 from muster.control.registries import NotThere, Registry, RegistryClient, RegistryError, look_up
 from muster.core.advisories import BYTES_MAX as ADVISORIES_MAX
@@ -23,6 +24,7 @@ from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.track.snapshots import Snapshots
 
+_CONFIG_MAX: Final = 1 << 16  # bytes of a configuration that is planned with
 _LOCKS_MAX: Final = 10  # lock files of one job that are read
 _FILES_MAX: Final = 100_000  # advisory files in a folder
 _FOLDER_SECONDS: Final = 30.0  # a folder of thousands of files is looked at so often
@@ -98,15 +100,32 @@ class Inspector:
     def inspect(self, spec: JobSpec, user: str, tree: str, state: State) -> Inspected:
         """`tree`: digest of the snapshot of its working directory; "" without one. Takes no longer than the deadline
         of a registry, and the time to read its lock files."""
-        if spec.image is None and not state.rules.guards:
+        trains = "muster.train" in spec.run and rule_for("memory", spec, user, state).action != "off"
+        memory = self._memory(spec, tree) if trains else None
+        if spec.image is None and not state.rules.guards and memory is None:
             return NOTHING
         image = self._image(spec) if spec.image is not None else None
         actions = {check: rule_for(check, spec, user, state).action for check in ("environments", "advisories")}
         if set(actions.values()) == {"off"}:
-            return NOTHING if image is None else Inspected(image, looked=True)
+            return NOTHING if image is None and memory is None else Inspected(image, memory=memory, looked=True)
         locks = self._locks(tree)
         vulnerable, trouble = self._vulnerable(locks or ()) if actions["advisories"] != "off" else ((), "")
-        return Inspected(image, locks, vulnerable, trouble, looked=True)
+        return Inspected(image, locks, vulnerable, trouble, memory, looked=True)
+
+    def _memory(self, spec: JobSpec, tree: str) -> MemoryNeed | None:
+        """Of a job whose program is `muster.train`, from the configuration in the snapshot of its code."""
+        named = configuration(spec.run) if tree and spec.resources.accelerators else None
+        if named is None or self.snapshots is None:
+            return None
+        path, overrides = named
+        try:
+            digest, size = self.snapshots.manifest(tree).files[path][:2]
+            if size > _CONFIG_MAX:
+                return None
+            text = self.snapshots.read(digest, _CONFIG_MAX).decode("utf-8")
+        except (KeyError, UnicodeDecodeError, MusterError):
+            return None
+        return memory_need(spec, path, text, overrides)
 
     def _image(self, spec: JobSpec) -> ImageFinding | None:
         assert spec.image is not None

@@ -443,6 +443,13 @@ _KINDS = [
         granted_by="policy",
     ),
     ReasonKind(
+        "too_little_memory",
+        "refusal",
+        "the training needs more memory than its accelerators have",
+        "`muster plan CONFIG` says what fits: other or more accelerators, smaller micro-batches, recomputation.",
+        granted_by="policy",
+    ),
+    ReasonKind(
         "advisories_unreadable",
         "refusal",
         "its packages could not be compared with known vulnerabilities, and the policy requires it",

@@ -20,14 +20,14 @@ Between = Literal["rank", "fair"]
 Estimates = Literal["learnt", "declared"]
 Missing = Literal["refuse", "mark"]
 Stragglers = Literal["report", "move"]
-Check = Literal["secrets", "large_files", "notebooks", "artifacts", "images", "environments", "advisories"]
+Check = Literal["secrets", "large_files", "notebooks", "artifacts", "images", "environments", "advisories", "memory"]
 GuardAction = Literal["off", "warn", "refuse"]
 Severity = Literal["low", "medium", "high", "critical"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 CHECKS: tuple[Check, ...] = (
-    "secrets", "large_files", "notebooks", "artifacts", "images", "environments", "advisories",
+    "secrets", "large_files", "notebooks", "artifacts", "images", "environments", "advisories", "memory",
 )  # fmt: skip
 TAKE_APPROVED: tuple[Check, ...] = ("images", "environments")
 TAKE_LIMIT: tuple[Check, ...] = ("large_files", "images")
@@ -275,5 +275,6 @@ USUAL_GUARDS: dict[Check, GuardRule] = {
     "images": GuardRule(check="images", action="off"),
     "environments": GuardRule(check="environments", action="off"),
     "advisories": GuardRule(check="advisories", action="off", severity="high"),
+    "memory": GuardRule(check="memory", action="warn"),
 }
 _POOL, _PROJECT, _TARGET = PoolRules(), ProjectRules(), Target()

@@ -61,4 +61,5 @@ _FOUND: Final[Mapping[Check, str]] = {
     "images": "images that are not approved",
     "environments": "environments that are not approved",
     "advisories": "packages with a known vulnerability",
+    "memory": "trainings that need more memory than their accelerators have",
 }

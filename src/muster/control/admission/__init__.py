@@ -14,6 +14,7 @@ from muster.control.admission import (
     isolation,
     leaks,
     limits,
+    memory,
     output,
     parent,
     pools,
@@ -56,6 +57,7 @@ CHECKS: tuple[Check, ...] = (
     images.check,
     environments.check,
     advisories.check,
+    memory.check,
     budget.check,
     certificate.check,
 )
@@ -68,6 +70,7 @@ LIVE_CHECKS: tuple[Check, ...] = (parent.check, start.check, quotas.check, budge
 NODE_CHECKS: frozenset[Check] = frozenset({
     pools.check, capacity.check, topology.check, engine.check, turns.check, limits.check, isolation.check,
     workdir.check, command.check, certificate.check, images.check, environments.check, advisories.check,
+    memory.check,
 })  # fmt: skip
 
 # Checks of what the policy says. Their verdict on a job of the past needs no more than its spec.

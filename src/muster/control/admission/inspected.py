@@ -31,11 +31,22 @@ class LockFile:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """What a training is predicted to need of each of its accelerators, in bytes."""
+
+    config: str
+    device: str
+    bytes: float
+    available: float
+
+
+@dataclass(frozen=True, slots=True)
 class Inspected:
     image: ImageFinding | None = None  # None: not looked at
     locks: tuple[LockFile, ...] | None = None  # None: not looked at, or no snapshot of its files is known
     vulnerable: tuple[Vulnerable, ...] = ()
     trouble: str = ""  # why the packages could not be compared with advisories
+    memory: MemoryNeed | None = None  # None: not predicted
     looked: bool = False  # False: trials of a study, and jobs of the past
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.control.admission import advisories, environments, images
+from muster.control.admission import advisories, environments, images, memory
 from muster.control.admission.base import Context
 from muster.control.admission.budget import warnings
 from muster.control.admission.guarded import Finder, warned
@@ -16,6 +16,7 @@ _GUARDS: Final[tuple[tuple[rules.Check, Finder], ...]] = (
     ("images", images.find),
     ("environments", environments.find),
     ("advisories", advisories.find),
+    ("memory", memory.find),
 )
 
 
