@@ -66,9 +66,7 @@ def _one_by_one(order: Order, step: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-SOURCES = st.lists(
-    st.tuples(st.integers(1, 40) | st.integers(1, 2**40), st.floats(0.01, 100)), min_size=1, max_size=5
-)
+SOURCES = st.lists(st.tuples(st.integers(1, 40) | st.integers(1, 2**40), st.floats(0.01, 100)), min_size=1, max_size=5)
 ORDERS = st.builds(
     lambda sources, batch, seed, shuffle: Order(
         tuple(Source(f"s{number}", size, weight) for number, (size, weight) in enumerate(sources)), batch, seed, shuffle

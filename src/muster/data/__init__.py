@@ -8,8 +8,8 @@
 Needs only NumPy and the standard library.
 """
 
-from muster.data.collate import Arrays, Collate, next_token, stack
-from muster.data.dataset import Dataset, Sample, Stored
+from muster.data.collate import Collate, next_token, stack
+from muster.data.dataset import Arrays, Dataset, Gathers, Sample, Stored
 from muster.data.errors import DataError
 from muster.data.formats import FORMATS, open_dataset
 from muster.data.formats.base import Format
@@ -25,6 +25,7 @@ __all__ = [
     "DataError",
     "Dataset",
     "Format",
+    "Gathers",
     "Loader",
     "Order",
     "Sample",

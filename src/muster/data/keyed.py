@@ -70,7 +70,7 @@ def _network(values: U64, wide: U64, high: U64, keys: U64) -> U64:
 
 
 def _shifted(places: U64, by: U64, size: U64) -> U64:
-    """(places + by) % size, for places below size. NumPy divides by one number several times as fast as it takes `%`."""
+    """(places + by) % size, for places below size. NumPy divides by one number several times as fast as by many."""
     by -= by // size * size
     by += places
     by -= (by >= size) * size

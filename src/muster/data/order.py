@@ -76,7 +76,7 @@ class Order:
         return self.span(step, step + 1)
 
     def span(self, first: int, last: int, positions: NDArray[np.int64] | None = None) -> Samples:
-        """The samples of steps first, first + 1, … last - 1, one step after the other, with no work per sample in Python.
+        """The samples of steps first, first + 1, … last - 1, one step after the other.
 
         `positions`: only these of each global batch, in this order; a rank asks for its own.
         """

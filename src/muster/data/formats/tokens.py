@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -21,7 +19,7 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.dataset import Sample
+from muster.data.dataset import Arrays, Sample
 from muster.data.errors import DataError
 from muster.data.files import INDEX, Maps, check_size, crc32, fresh, read_index, write_json
 
@@ -86,13 +84,18 @@ class TokenShards:
     length: int
     index: Index
     _maps: Maps = field(default_factory=Maps, repr=False)
-    _ends: list[int] = field(default_factory=list, repr=False)  # where each shard ends in the row
+    _paths: list[Path] = field(default_factory=list, repr=False)
+    _ends: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)  # of shards, in the row
+    _begins: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
 
     def __post_init__(self) -> None:
-        self._ends = list(accumulate(shard.tokens for shard in self.index.shards))
+        sizes = np.array([shard.tokens for shard in self.index.shards], np.int64)
+        self._ends = np.cumsum(sizes)
+        self._begins = self._ends - sizes
+        self._paths = [self.folder / shard.file for shard in self.index.shards]
 
     def __len__(self) -> int:
-        return max(0, (self.index.total - 1) // self.length)
+        return max(0, (int(self._ends[-1]) - 1) // self.length)
 
     def read(self, index: int) -> Sample:
         if not 0 <= index < len(self):
@@ -100,13 +103,29 @@ class TokenShards:
         start = index * self.length
         return {"tokens": self.row(start, start + self.length + 1)}
 
+    def gather(self, indices: NDArray[np.int64]) -> Arrays:
+        """The samples of these numbers, stacked: `tokens` [n, length + 1], copied once from the memory maps."""
+        if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(self):
+            raise DataError(f"{self.folder}: samples {indices} were asked for; there are {len(self)}.")
+        if len(self._paths) == 1:
+            return {"tokens": self._windows()[indices]}
+        starts, wide = indices * self.length, self.length + 1
+        shards = np.searchsorted(self._ends, starts, side="right")
+        places = starts - self._begins[shards]
+        rows = np.empty((len(indices), wide), self.index.dtype)
+        for number, (shard, place) in enumerate(zip(shards.tolist(), places.tolist(), strict=True)):
+            window = self._shard(shard)[place : place + wide]
+            if len(window) < wide:  # it goes on in the next shard
+                window = self.row(int(starts[number]), int(starts[number]) + wide)
+            rows[number] = window
+        return {"tokens": rows}
+
     def row(self, start: int, end: int) -> Tokens:
         """Tokens [start, end) of the whole row: a view if one shard holds them, else a copy."""
-        number = bisect_right(self._ends, start)
+        number = int(np.searchsorted(self._ends, start, side="right"))
         pieces: list[Tokens] = []
         while start < end:
-            begin = self._ends[number] - self.index.shards[number].tokens
-            stop = min(end, self._ends[number])
+            begin, stop = int(self._begins[number]), min(end, int(self._ends[number]))
             if stop > start:  # an empty shard has none
                 pieces.append(self._shard(number)[start - begin : stop - begin])
             start, number = stop, number + 1
@@ -127,8 +146,14 @@ class TokenShards:
     def close(self) -> None:
         self._maps.clear()
 
+    def _windows(self) -> Tokens:
+        """All samples of the one shard as rows, [n, length + 1], that overlap by one token; nothing is copied."""
+        size = self.index.dtype.itemsize
+        shape, strides = (len(self), self.length + 1), (self.length * size, size)
+        return np.ndarray(shape, self.index.dtype, self._maps.content(self._paths[0]), _HEADER.size, strides)
+
     def _shard(self, number: int) -> Tokens:
-        return self._maps.content(self.folder / self.index.shards[number].file)[_HEADER.size :].view(self.index.dtype)
+        return self._maps.content(self._paths[number])[_HEADER.size :].view(self.index.dtype)
 
 
 @dataclass(eq=False)
