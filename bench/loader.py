@@ -14,6 +14,7 @@ reads those corpora, so empty modules stand in their place; the dataset, its shu
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import statistics
@@ -139,10 +140,7 @@ def _bare(folder: Path, batch: int) -> Iterator[Pair]:
 def _import_streaming() -> ModuleType:
     for name in ("text", "vision", "multimodal"):
         sys.modules[f"streaming.{name}"] = ModuleType(f"streaming.{name}")
-    import streaming
-
-    module: ModuleType = streaming
-    return module
+    return importlib.import_module("streaming")
 
 
 def _write_streaming(installed: Path, out: Path, row: NDArray[np.uint16]) -> None:

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +28,16 @@ class Maps:
     operation on a dictionary, and there is no lock that a fork could copy while it is held."""
 
     limit: int = _OPEN
+    load: Callable[[Path], NDArray[np.uint8]] = lambda path: np.frombuffer(_mapped(path), np.uint8)
     _arrays: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False)
 
     def content(self, path: Path) -> NDArray[np.uint8]:
         """The file's content, loaded on access. The array stays valid after the map is dropped."""
         found = self._arrays.get(path)
         if found is None:
-            found = self._arrays[path] = np.frombuffer(_mapped(path), np.uint8)
+            found = self._arrays[path] = self.load(path)
             while len(self._arrays) > self.limit:
-                self._arrays.pop(next(iter(list(self._arrays))), None)
+                self._arrays.pop(tuple(self._arrays)[:1][0], None)
         return found
 
     def clear(self) -> None:

@@ -113,9 +113,9 @@ class Workers(Generic[T]):
                 worker.tasks.pop(0)
                 del self._kills[task]
                 self._results[task] = DataError(
-                    f"step {task[0]}, micro-batch {task[1]}: the worker process {worker.pid} {ended}, and at the same "
-                    f"samples the {_TRIES - 1} before it had ended. If the machine's memory was full, use fewer workers "
-                    "or smaller micro-batches; else a sample may crash its decoder: `workers=0` decodes without them."
+                    f"step {task[0]}, micro-batch {task[1]}: the worker process {worker.pid} {ended}, and at the "
+                    f"same samples the {_TRIES - 1} before it had ended. If the machine's memory was full, use fewer "
+                    "workers or smaller micro-batches; else a sample may crash its decoder: `workers=0` decodes here."
                 )
         new = self._fork()
         self._workers.append(new)

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -19,6 +20,7 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.data.cache import Remote, ShardCache
 from muster.data.dataset import Arrays, Sample
 from muster.data.errors import DataError
 from muster.data.files import INDEX, Maps, check_size, crc32, fresh, read_index, write_json
@@ -37,18 +39,25 @@ def write(folder: Path, samples: Iterable[Sample], *, vocab: int, shard: int = _
             writer.append(sample["tokens"])
 
 
-def open(folder: Path, *, length: int) -> TokenShards:
-    """Raises DataError unless every shard exists with its size and header, and there is at least one whole sample."""
-    folder = Path(folder)
+def open(folder: Path | str, *, length: int, cache: ShardCache | None = None) -> TokenShards:
+    """Raises DataError unless every shard exists with its size and header, and there is at least one whole sample.
+
+    With a cache `folder` is an address that its `fetch` knows, and each shard is fetched and checked, with the CRC-32
+    of its tokens, when it is first read.
+    """
     if length < 1:
         raise DataError(f"{folder}: samples of {length} tokens were asked for; give 1 or more.")
-    index = _index(folder)
-    for shard in index.shards:
-        _check_shard(folder / shard.file, shard, index)
-    found = TokenShards(folder, length, index)
+    if cache is not None:
+        found = _remote(str(folder).rstrip("/"), length, cache)
+    else:
+        folder = Path(folder)
+        index = _index(folder)
+        for shard in index.shards:
+            _check_shard(folder / shard.file, shard, index)
+        found = TokenShards(folder, length, index)
     if len(found) < 1:
         raise DataError(
-            f"{folder} holds {index.total} tokens; one sample of length {length} needs {length + 1}. "
+            f"{folder} holds {found.index.total} tokens; one sample of length {length} needs {length + 1}. "
             "Give a shorter length or more data."
         )
     return found
@@ -83,6 +92,7 @@ class TokenShards:
     folder: Path
     length: int
     index: Index
+    cached: bool = False  # the shards are in a cache, if they are there
     _maps: Maps = field(default_factory=Maps, repr=False)
     _paths: list[Path] = field(default_factory=list, repr=False)
     _ends: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)  # of shards, in the row
@@ -133,15 +143,11 @@ class TokenShards:
 
     def verify(self) -> None:
         """Reads every shard; raises DataError if its tokens aren't those that were written."""
-        for shard in self.index.shards:
-            path = self.folder / shard.file
-            _check_shard(path, shard, self.index)
-            found = crc32(path, _HEADER.size)
-            if found != shard.crc32:
-                raise DataError(
-                    f"{path} is damaged: the CRC-32 of its tokens is {found:08x} and {shard.crc32:08x} was written. "
-                    "Copy or write it again."
-                )
+        for path, shard in zip(self._paths, self.index.shards, strict=True):
+            if self.cached:
+                _check_content(path, zlib.crc32(self._maps.content(path)[_HEADER.size :].data), shard)
+            else:
+                _check_whole(path, shard, self.index)
 
     def close(self) -> None:
         self._maps.clear()
@@ -266,6 +272,33 @@ def _index(folder: Path) -> Index:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{folder / INDEX} is no index of token shards: {error!r}") from error
+
+
+def _remote(address: str, length: int, cache: ShardCache) -> TokenShards:
+    folder = cache.dataset(address)
+    index = _index(folder)
+    shards = {
+        folder / shard.file: Remote(
+            f"{address}/{shard.file}",
+            _HEADER.size + shard.tokens * index.dtype.itemsize,
+            partial(_check_whole, shard=shard, index=index),
+        )
+        for shard in index.shards
+    }
+    return TokenShards(folder, length, index, True, cache.maps(shards))
+
+
+def _check_whole(path: Path, shard: Shard, index: Index) -> None:
+    _check_shard(path, shard, index)
+    _check_content(path, crc32(path, _HEADER.size), shard)
+
+
+def _check_content(path: Path, found: int, shard: Shard) -> None:
+    if found != shard.crc32:
+        raise DataError(
+            f"{path} is damaged: the CRC-32 of its tokens is {found:08x} and {shard.crc32:08x} was written. "
+            "Copy or write it again."
+        )
 
 
 def _check_shard(path: Path, shard: Shard, index: Index) -> None:
