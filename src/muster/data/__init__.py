@@ -5,11 +5,12 @@
     with Loader([dataset], order, world=4, rank=0, micros=2, collate=next_token) as loader:
         micro_batches = loader.at(step)
 
-Needs only NumPy and the standard library.
+Needs only NumPy and the standard library. `Loader(workers=8, decode=...)` decodes in processes of its own.
 """
 
-from muster.data.collate import Arrays, Collate, next_token, stack
-from muster.data.dataset import Dataset, Sample, Stored
+from muster.data.cache import ShardCache
+from muster.data.collate import Collate, next_token, stack
+from muster.data.dataset import Arrays, Dataset, Gathers, Sample, Stored
 from muster.data.errors import DataError
 from muster.data.formats import FORMATS, open_dataset
 from muster.data.formats.base import Format
@@ -25,10 +26,12 @@ __all__ = [
     "DataError",
     "Dataset",
     "Format",
+    "Gathers",
     "Loader",
     "Order",
     "Sample",
     "Samples",
+    "ShardCache",
     "Source",
     "Stored",
     "next_token",

@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.data.dataset import Arrays as Arrays
 from muster.data.dataset import Sample
 from muster.data.errors import DataError
 
-Arrays = dict[str, NDArray[np.generic]]
 Collate = Callable[[Sequence[Sample]], Arrays]
 
 
-def stack(samples: Sequence[Sample]) -> Arrays:
+@runtime_checkable
+class CollatesStacked(Protocol):
+    """A collate that also takes samples whose parts are stacked already, as `Gathers.gather` returns them."""
+
+    def __call__(self, samples: Sequence[Sample]) -> Arrays: ...
+
+    def stacked(self, parts: Arrays) -> Arrays: ...
+
+
+class _Stack:
     """Stacks every part that is an array or a number. Leaves out text and bytes; your own collate can decode them."""
-    names = [name for name, value in samples[0].items() if not isinstance(value, (str, bytes, dict, list))]
-    return {name: _stacked(name, samples) for name in names}
+
+    def __call__(self, samples: Sequence[Sample]) -> Arrays:
+        names = [name for name, value in samples[0].items() if not isinstance(value, (str, bytes, dict, list))]
+        return {name: _stacked(name, samples) for name in names}
+
+    def stacked(self, parts: Arrays) -> Arrays:
+        return parts
 
 
-def next_token(samples: Sequence[Sample]) -> Arrays:
+class _NextToken:
     """From windows of length s + 1: `inputs` i64[n, s] and `targets` i64[n, s], shifted by one."""
-    tokens = _stacked("tokens", samples).astype(np.int64)
-    return {"inputs": np.ascontiguousarray(tokens[:, :-1]), "targets": np.ascontiguousarray(tokens[:, 1:])}
+
+    def __call__(self, samples: Sequence[Sample]) -> Arrays:
+        return self.stacked({"tokens": _stacked("tokens", samples)})
+
+    def stacked(self, parts: Arrays) -> Arrays:
+        tokens = parts["tokens"]
+        return {"inputs": tokens[:, :-1].astype(np.int64, "C"), "targets": tokens[:, 1:].astype(np.int64, "C")}
+
+
+stack: Final = _Stack()
+next_token: Final = _NextToken()
 
 
 def _stacked(name: str, samples: Sequence[Sample]) -> NDArray[np.generic]:

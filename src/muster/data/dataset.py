@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 # Named parts of a sample: NumPy arrays, numbers, text or bytes.
 Sample = Mapping[str, Any]
+# Named parts of several samples, each stacked.
+Arrays = dict[str, NDArray[np.generic]]
 
 
 class Dataset(Protocol):
@@ -15,6 +20,14 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> Sample: ...
+
+
+@runtime_checkable
+class Gathers(Dataset, Protocol):
+    """A dataset that reads several samples at once, faster than one by one."""
+
+    def gather(self, indices: NDArray[np.int64]) -> Arrays:
+        """The parts of these samples, stacked, as new arrays."""
 
 
 class Stored(Dataset, Protocol):

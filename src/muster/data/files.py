@@ -6,10 +6,9 @@ import json
 import mmap
 import os
 import zlib
-from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
@@ -25,26 +24,24 @@ _CHUNK: Final = 4 << 20  # bytes read at once
 
 @dataclass(eq=False)
 class Maps:
-    """Memory maps of files by path; the least recently used are dropped. Thread-safe."""
+    """Memory maps of files by path; the oldest are dropped. Safe with threads and forks: each change is one atomic
+    operation on a dictionary, and there is no lock that a fork could copy while it is held."""
 
     limit: int = _OPEN
-    _maps: OrderedDict[Path, mmap.mmap] = field(default_factory=OrderedDict, repr=False)
-    _lock: Lock = field(default_factory=Lock, repr=False)
+    load: Callable[[Path], NDArray[np.uint8]] = lambda path: np.frombuffer(_mapped(path), np.uint8)
+    _arrays: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False)
 
     def content(self, path: Path) -> NDArray[np.uint8]:
         """The file's content, loaded on access. The array stays valid after the map is dropped."""
-        with self._lock:
-            found = self._maps.pop(path, None)
-            if found is None:
-                found = _mapped(path)
-            self._maps[path] = found
-            while len(self._maps) > self.limit:
-                self._maps.popitem(last=False)
-        return np.frombuffer(found, np.uint8)
+        found = self._arrays.get(path)
+        if found is None:
+            found = self._arrays[path] = self.load(path)
+            while len(self._arrays) > self.limit:
+                self._arrays.pop(tuple(self._arrays)[:1][0], None)
+        return found
 
     def clear(self) -> None:
-        with self._lock:
-            self._maps.clear()
+        self._arrays.clear()
 
 
 def check_size(path: Path, expected: int) -> None:

@@ -1,18 +1,28 @@
-"""Reads a rank's part of each step's batch, some steps ahead, in a thread beside training."""
+"""Reads a rank's part of each step's batch, some steps ahead, in a thread or in processes beside training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Final
 
-from muster.data.collate import Arrays, Collate, stack
-from muster.data.dataset import Dataset, Sample
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.ahead import ReadAhead
+from muster.data.collate import Arrays, Collate, CollatesStacked, stack
+from muster.data.dataset import Dataset, Gathers, Sample
 from muster.data.errors import DataError
-from muster.data.ledger import sample_hash, total
+from muster.data.ledger import sample_hash
 from muster.data.order import Order, Samples
+from muster.data.workers import Workers
 from muster.data.world import share
+
+# What makes of a stored sample the one that is collated, such as pixels of a JPEG. The seed is the same for the same
+# sample of the same epoch on any number of ranks and workers: draw an augmentation from `np.random.default_rng(seed)`.
+Decode = Callable[[Sample, int], Sample]
+_SPAN: Final = 1024  # samples whose order is computed at once: below a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +33,24 @@ class Batch:
     hash: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """This rank's samples of several steps."""
+
+    first: int
+    last: int
+    samples: Samples
+    hashes: NDArray[np.uint64]  # [samples]
+    totals: list[int]  # of each micro-batch
+
+
 @dataclass(eq=False)
 class Loader:
     """Returns the micro-batches of any step, and reads the next steps while the caller works on this one.
 
-    It holds no position: a resumed run calls `at` with its step. Call it from one thread only.
+    It holds no position: a resumed run calls `at` with its step. Call it from one thread only. What it returns is the
+    same for any number of `workers`. These are forked when the first step is asked for, so they need no pickle of the
+    datasets; `decode` and `collate` must leave the GPU alone.
     """
 
     sources: Sequence[Dataset]  # in the order of `order.sources`
@@ -36,33 +59,37 @@ class Loader:
     rank: int = 0
     micros: int = 1  # micro-batches per step
     collate: Collate = stack
-    ahead: int = 2  # steps read ahead; 0 reads in the caller's thread
-    _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
-    _steps: dict[int, Future[list[Batch]]] = field(default_factory=dict, init=False, repr=False)
+    ahead: int = 2  # steps read ahead; 0 reads in the caller's thread, if there are no workers
+    workers: int = 0  # processes that read and decode; each has a micro-batch in work, so more steps may be read ahead
+    decode: Decode | None = None
+    _reader: ReadAhead[list[Batch]] | Workers[Batch] | None = field(default=None, init=False, repr=False)
+    _span: _Span | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self)
+        parts = share(self.order.batch, self.world, self.rank, self.micros)
+        self._positions = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+        ends = np.cumsum([part.stop - part.start for part in parts]).tolist()
+        self._parts = list(zip([0, *ends[:-1]], ends, strict=True))  # begin and end of each micro-batch in a step
+        gathers = self.decode is None and isinstance(self.collate, CollatesStacked)
+        self._gathers = gathers and all(isinstance(source, Gathers) for source in self.sources)
 
     def at(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a step. Raises DataError, with the position, for a sample that can't be read."""
-        if self.ahead == 0:
-            return self._read(step)
-        wanted = range(step, step + self.ahead + 1)
-        for old in [each for each in self._steps if each not in wanted]:
-            self._steps.pop(old).cancel()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="muster-data")
-        for each in wanted:
-            if each not in self._steps:
-                self._steps[each] = self._pool.submit(self._read, each)
-        return self._steps.pop(step).result()
+        if self._reader is None:
+            if self.workers:
+                self._reader = Workers(self._micro, self.micros, self.workers, self.ahead)
+            elif self.ahead:
+                self._reader = ReadAhead(self._read, self.ahead)
+            else:
+                return self._read(step)
+        return self._reader.at(step)
 
     def close(self) -> None:
-        """Stops reading ahead and waits for the thread to end. The loader may be used again."""
-        self._steps.clear()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        """Stops reading ahead, and ends the thread or the workers. The loader may be used again."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def __enter__(self) -> Loader:
         return self
@@ -73,30 +100,81 @@ class Loader:
         self.close()
 
     def _read(self, step: int) -> list[Batch]:
-        samples = self.order.at(step)
-        parts = share(self.order.batch, self.world, self.rank, self.micros)
-        return [self._micro(step, number, samples[part]) for number, part in enumerate(parts)]
+        return [self._micro(step, number) for number in range(self.micros)]
 
-    def _micro(self, step: int, number: int, samples: Samples) -> Batch:
-        read = [self._sample(step, samples, place) for place in range(len(samples))]
+    def _micro(self, step: int, number: int) -> Batch:
+        span = self._span
+        if span is None or not span.first <= step < span.last:
+            span = self._span = self._ordered(step)
+        begin, end = self._parts[number]
+        before = (step - span.first) * len(self._positions)
+        samples = span.samples[before + begin : before + end]
+        arrays = self._gathered(samples) if self._gathers else None
+        if arrays is None:
+            arrays = self._collated(step, number, samples, span.hashes[before + begin : before + end])
+        return Batch(arrays, span.totals[(step - span.first) * self.micros + number])
+
+    def _ordered(self, step: int) -> _Span:
+        """The samples of so many steps from this one on that there are about `_SPAN` of them."""
+        mine = len(self._positions)
+        steps = max(1, _SPAN // mine)
+        samples = self.order.span(step, step + steps, self._positions)
+        hashes = sample_hash(samples)
+        begins = np.add.outer(np.arange(steps) * mine, [begin for begin, _ in self._parts])
+        totals = np.add.reduceat(hashes, begins.ravel()).tolist()
+        return _Span(step, step + steps, samples, hashes, totals)
+
+    def _gathered(self, samples: Samples) -> Arrays | None:
+        """The batch, read as a whole; None if that fails: reading its samples one by one then says which of them."""
+        assert isinstance(self.collate, CollatesStacked)
         try:
-            arrays = self.collate(read)
+            return self.collate.stacked(_parts(self.sources, samples))
+        except Exception:
+            return None
+
+    def _collated(self, step: int, number: int, samples: Samples, seeds: NDArray[np.uint64]) -> Arrays:
+        read = [self._sample(step, samples, place, int(seeds[place])) for place in range(len(samples))]
+        try:
+            return self.collate(read)
         except Exception as error:
             raise DataError(
                 f"step {step}, micro-batch {number} of data rank {self.rank}: its {len(read)} samples could not be "
                 f"made into a batch: {_cause(error)}"
             ) from error
-        return Batch(arrays, total(sample_hash(samples)))
 
-    def _sample(self, step: int, samples: Samples, place: int) -> Sample:
+    def _sample(self, step: int, samples: Samples, place: int, seed: int) -> Sample:
         source, index = int(samples.source[place]), int(samples.index[place])
+        failed = "read"
         try:
-            return self.sources[source].read(index)
+            sample = self.sources[source].read(index)
+            failed = "decoded"
+            return sample if self.decode is None else self.decode(sample, seed)
         except Exception as error:
             raise DataError(
                 f"step {step}, position {samples.position[place]} of the batch: sample {index} of source "
-                f"{self.order.sources[source].name!r} (epoch {samples.epoch[place]}) could not be read: {_cause(error)}"
+                f"{self.order.sources[source].name!r} (epoch {samples.epoch[place]}) could not be {failed}: "
+                f"{_cause(error)}"
             ) from error
+
+
+def _parts(sources: Sequence[Dataset], samples: Samples) -> Arrays:
+    """The stacked parts of samples of several datasets, in the samples' order."""
+    first = sources[int(samples.source[0])]
+    if len(sources) == 1 and isinstance(first, Gathers):
+        return first.gather(samples.index)
+    places = [np.flatnonzero(samples.source == number) for number in range(len(sources))]
+    found = [
+        (where, dataset.gather(samples.index[where]))
+        for where, dataset in zip(places, sources, strict=True)
+        if len(where) and isinstance(dataset, Gathers)
+    ]
+    whole: Arrays = {}
+    for name in found[0][1]:
+        parts = [arrays[name] for _, arrays in found]
+        whole[name] = np.empty((len(samples), *parts[0].shape[1:]), np.result_type(*parts))
+        for (where, _), part in zip(found, parts, strict=True):
+            whole[name][where] = part
+    return whole
 
 
 def _cause(error: Exception) -> str:
@@ -107,6 +185,8 @@ def _check(loader: Loader) -> None:
     share(loader.order.batch, loader.world, loader.rank, loader.micros)
     if loader.ahead < 0:
         raise DataError(f"ahead is {loader.ahead}: give how many steps to read ahead, 0 or more.")
+    if loader.workers < 0:
+        raise DataError(f"workers is {loader.workers}: give how many processes read and decode, 0 for none.")
     named = loader.order.sources
     if len(loader.sources) != len(named):
         raise DataError(f"{len(loader.sources)} datasets for {len(named)} sources of the order: give one for each.")

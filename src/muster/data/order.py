@@ -73,27 +73,58 @@ class Order:
 
     def at(self, step: int) -> Samples:
         """The samples of one step's global batch, in O(batch + sources) for any step."""
-        before, after = self.counts(step), self.counts(step + 1)
-        given = np.array([late - early for early, late in zip(before, after, strict=True)])
-        source = np.repeat(np.arange(len(given), dtype=np.int32), given)
-        # Serial number of each sample in its source since step 0: that of the first in this batch, plus its place
-        # there.
-        first = np.array(before, np.int64) - (np.cumsum(given) - given)
-        serial = first[source] + np.arange(self.batch)
-        if len(self.sources) > 1:
-            shuffled = self._places(step)
-            source, serial = source[shuffled], serial[shuffled]
-        size = self._sizes[source]
-        epoch, index = serial // size, serial % size
-        if self.shuffle:
-            keys = chain(self._keys[source], epoch.astype(np.uint64))
-            index = permute(index.astype(np.uint64), size.astype(np.uint64), keys).astype(np.int64)
-        return Samples(self.sources, source, index, epoch, np.arange(self.batch))
+        return self.span(step, step + 1)
 
-    def _places(self, step: int) -> NDArray[np.int64]:
-        """The shuffle of this step's batch; every step has its own."""
+    def span(self, first: int, last: int, positions: NDArray[np.int64] | None = None) -> Samples:
+        """The samples of steps first, first + 1, … last - 1, one step after the other.
+
+        `positions`: only these of each global batch, in this order; a rank asks for its own.
+        """
+        steps = np.arange(_step(first), last)
+        if positions is None:
+            positions = np.arange(self.batch)
+        source, serial = (self._alone if len(self.sources) == 1 else self._mixed)(steps, positions)
+        size = self._sizes[source] if len(self.sources) > 1 else self._sizes
+        epoch = serial // size
+        index = serial - epoch * size
+        if self.shuffle and len(index):
+            keys = self._shuffles(source, epoch)
+            index = permute(index.astype(np.uint64), size.astype(np.uint64), keys).astype(np.int64)
+        return Samples(self.sources, source, index, epoch, np.tile(positions, len(steps)))
+
+    def _alone(
+        self, steps: NDArray[np.int64], positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """For one source: its number, and the serial number of each sample since step 0."""
+        serial = (steps[:, None] * self.batch + positions).ravel()
+        return np.zeros(len(serial), np.int32), serial
+
+    def _mixed(
+        self, steps: NDArray[np.int64], positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """For several sources: the source of each sample, and its serial number there since step 0."""
+        numbers = [int(step) * int(self.batch) for step in steps]
+        counts = np.array([self._mixing.counts(given) for given in [*numbers, numbers[-1] + int(self.batch)]], np.int64)
+        given = np.diff(counts, axis=0)  # [steps, sources]
+        source = np.repeat(np.tile(np.arange(len(self.sources), dtype=np.int32), len(steps)), given.ravel())
+        # The serial number is that of the source's first sample in the batch, plus the sample's place among its own.
+        first = counts[:-1] - (np.cumsum(given, axis=1) - given)
+        serial = np.repeat(first.ravel(), given.ravel()).reshape(len(steps), -1) + np.arange(self.batch)
+        shuffled = self._places(steps)[:, positions]
+        source = np.take_along_axis(source.reshape(len(steps), -1), shuffled, axis=1)
+        return source.ravel(), np.take_along_axis(serial, shuffled, axis=1).ravel()
+
+    def _places(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The shuffle of each step's batch: [steps, batch]. Every step has its own."""
         places = np.arange(self.batch, dtype=np.uint64)
-        return np.argsort(chain(_u64(self.seed), _u64(text_key("places")), _u64(step), places), kind="stable")
+        parts = (_u64(self.seed), _u64(text_key("places")), steps.astype(np.uint64)[:, None], places)
+        return np.argsort(chain(*parts), axis=1, kind="stable")
+
+    def _shuffles(self, source: NDArray[np.int32], epoch: NDArray[np.int64]) -> U64:
+        """The key of each sample's shuffle, or the one key of all."""
+        if len(self.sources) == 1 and epoch.min() == epoch.max():
+            return chain(self._keys, epoch[:1].astype(np.uint64))
+        return chain(self._keys[source], epoch.astype(np.uint64))
 
     @cached_property
     def _mixing(self) -> Line | Tree:

@@ -17,11 +17,12 @@ FORMATS: Final[dict[str, Format]] = {
 }
 
 
-def open_dataset(format: str, folder: Path, **options: Any) -> Stored:
-    """Opens a dataset by its format's name, with the format's own options (`length` for tokens)."""
+def open_dataset(format: str, folder: Path | str, **options: Any) -> Stored:
+    """Opens a dataset by its format's name, with the format's own options (`length` for tokens, and `cache` for those
+    whose `folder` is a remote address)."""
     if format not in FORMATS:
         raise DataError(f"{folder}: the format {format!r} isn't known. Give one of {', '.join(sorted(FORMATS))}.")
     try:
-        return FORMATS[format].open(Path(folder), **options)
+        return FORMATS[format].open(folder if options.get("cache") else Path(folder), **options)
     except TypeError as error:
         raise DataError(f"{folder}: the options {options} don't fit the format {format!r}: {error}") from error

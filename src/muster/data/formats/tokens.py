@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -21,7 +20,8 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.dataset import Sample
+from muster.data.cache import Remote, ShardCache
+from muster.data.dataset import Arrays, Sample
 from muster.data.errors import DataError
 from muster.data.files import INDEX, Maps, check_size, crc32, fresh, read_index, write_json
 
@@ -39,18 +39,25 @@ def write(folder: Path, samples: Iterable[Sample], *, vocab: int, shard: int = _
             writer.append(sample["tokens"])
 
 
-def open(folder: Path, *, length: int) -> TokenShards:
-    """Raises DataError unless every shard exists with its size and header, and there is at least one whole sample."""
-    folder = Path(folder)
+def open(folder: Path | str, *, length: int, cache: ShardCache | None = None) -> TokenShards:
+    """Raises DataError unless every shard exists with its size and header, and there is at least one whole sample.
+
+    With a cache `folder` is an address that its `fetch` knows, and each shard is fetched and checked, with the CRC-32
+    of its tokens, when it is first read.
+    """
     if length < 1:
         raise DataError(f"{folder}: samples of {length} tokens were asked for; give 1 or more.")
-    index = _index(folder)
-    for shard in index.shards:
-        _check_shard(folder / shard.file, shard, index)
-    found = TokenShards(folder, length, index)
+    if cache is not None:
+        found = _remote(str(folder).rstrip("/"), length, cache)
+    else:
+        folder = Path(folder)
+        index = _index(folder)
+        for shard in index.shards:
+            _check_shard(folder / shard.file, shard, index)
+        found = TokenShards(folder, length, index)
     if len(found) < 1:
         raise DataError(
-            f"{folder} holds {index.total} tokens; one sample of length {length} needs {length + 1}. "
+            f"{folder} holds {found.index.total} tokens; one sample of length {length} needs {length + 1}. "
             "Give a shorter length or more data."
         )
     return found
@@ -85,14 +92,20 @@ class TokenShards:
     folder: Path
     length: int
     index: Index
+    cached: bool = False  # the shards are in a cache, if they are there
     _maps: Maps = field(default_factory=Maps, repr=False)
-    _ends: list[int] = field(default_factory=list, repr=False)  # where each shard ends in the row
+    _paths: list[Path] = field(default_factory=list, repr=False)
+    _ends: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)  # of shards, in the row
+    _begins: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
 
     def __post_init__(self) -> None:
-        self._ends = list(accumulate(shard.tokens for shard in self.index.shards))
+        sizes = np.array([shard.tokens for shard in self.index.shards], np.int64)
+        self._ends = np.cumsum(sizes)
+        self._begins = self._ends - sizes
+        self._paths = [self.folder / shard.file for shard in self.index.shards]
 
     def __len__(self) -> int:
-        return max(0, (self.index.total - 1) // self.length)
+        return max(0, (int(self._ends[-1]) - 1) // self.length)
 
     def read(self, index: int) -> Sample:
         if not 0 <= index < len(self):
@@ -100,13 +113,29 @@ class TokenShards:
         start = index * self.length
         return {"tokens": self.row(start, start + self.length + 1)}
 
+    def gather(self, indices: NDArray[np.int64]) -> Arrays:
+        """The samples of these numbers, stacked: `tokens` [n, length + 1], copied once from the memory maps."""
+        if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(self):
+            raise DataError(f"{self.folder}: samples {indices} were asked for; there are {len(self)}.")
+        if len(self._paths) == 1:
+            return {"tokens": self._windows()[indices]}
+        starts, wide = indices * self.length, self.length + 1
+        shards = np.searchsorted(self._ends, starts, side="right")
+        places = starts - self._begins[shards]
+        rows = np.empty((len(indices), wide), self.index.dtype)
+        for number, (shard, place) in enumerate(zip(shards.tolist(), places.tolist(), strict=True)):
+            window = self._shard(shard)[place : place + wide]
+            if len(window) < wide:  # it goes on in the next shard
+                window = self.row(int(starts[number]), int(starts[number]) + wide)
+            rows[number] = window
+        return {"tokens": rows}
+
     def row(self, start: int, end: int) -> Tokens:
         """Tokens [start, end) of the whole row: a view if one shard holds them, else a copy."""
-        number = bisect_right(self._ends, start)
+        number = int(np.searchsorted(self._ends, start, side="right"))
         pieces: list[Tokens] = []
         while start < end:
-            begin = self._ends[number] - self.index.shards[number].tokens
-            stop = min(end, self._ends[number])
+            begin, stop = int(self._begins[number]), min(end, int(self._ends[number]))
             if stop > start:  # an empty shard has none
                 pieces.append(self._shard(number)[start - begin : stop - begin])
             start, number = stop, number + 1
@@ -114,21 +143,23 @@ class TokenShards:
 
     def verify(self) -> None:
         """Reads every shard; raises DataError if its tokens aren't those that were written."""
-        for shard in self.index.shards:
-            path = self.folder / shard.file
-            _check_shard(path, shard, self.index)
-            found = crc32(path, _HEADER.size)
-            if found != shard.crc32:
-                raise DataError(
-                    f"{path} is damaged: the CRC-32 of its tokens is {found:08x} and {shard.crc32:08x} was written. "
-                    "Copy or write it again."
-                )
+        for path, shard in zip(self._paths, self.index.shards, strict=True):
+            if self.cached:
+                _check_content(path, zlib.crc32(self._maps.content(path)[_HEADER.size :].data), shard)
+            else:
+                _check_whole(path, shard, self.index)
 
     def close(self) -> None:
         self._maps.clear()
 
+    def _windows(self) -> Tokens:
+        """All samples of the one shard as rows, [n, length + 1], that overlap by one token; nothing is copied."""
+        size = self.index.dtype.itemsize
+        shape, strides = (len(self), self.length + 1), (self.length * size, size)
+        return np.ndarray(shape, self.index.dtype, self._maps.content(self._paths[0]), _HEADER.size, strides)
+
     def _shard(self, number: int) -> Tokens:
-        return self._maps.content(self.folder / self.index.shards[number].file)[_HEADER.size :].view(self.index.dtype)
+        return self._maps.content(self._paths[number])[_HEADER.size :].view(self.index.dtype)
 
 
 @dataclass(eq=False)
@@ -241,6 +272,33 @@ def _index(folder: Path) -> Index:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{folder / INDEX} is no index of token shards: {error!r}") from error
+
+
+def _remote(address: str, length: int, cache: ShardCache) -> TokenShards:
+    folder = cache.dataset(address)
+    index = _index(folder)
+    shards = {
+        folder / shard.file: Remote(
+            f"{address}/{shard.file}",
+            _HEADER.size + shard.tokens * index.dtype.itemsize,
+            partial(_check_whole, shard=shard, index=index),
+        )
+        for shard in index.shards
+    }
+    return TokenShards(folder, length, index, True, cache.maps(shards))
+
+
+def _check_whole(path: Path, shard: Shard, index: Index) -> None:
+    _check_shard(path, shard, index)
+    _check_content(path, crc32(path, _HEADER.size), shard)
+
+
+def _check_content(path: Path, found: int, shard: Shard) -> None:
+    if found != shard.crc32:
+        raise DataError(
+            f"{path} is damaged: the CRC-32 of its tokens is {found:08x} and {shard.crc32:08x} was written. "
+            "Copy or write it again."
+        )
 
 
 def _check_shard(path: Path, shard: Shard, index: Index) -> None:
