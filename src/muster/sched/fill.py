@@ -15,7 +15,7 @@ from muster.core.job import Job, Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
-from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
+from muster.sched.backfill import Reservation, Tried, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit, room_at_end
@@ -41,6 +41,7 @@ class Filling:
     starts: list[Start] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     reservations: dict[str, list[Reservation]] = field(default_factory=dict)  # by pool
+    _reserved: Tried = field(default_factory=dict)  # until something starts
     _walks: dict[str, QueueCursor] = field(default_factory=dict)
     _open: set[Shape | str] = field(default_factory=set)  # shapes and queues of which a job may still start
     _failed: set[Shape] = field(default_factory=set)
@@ -113,6 +114,7 @@ class Filling:
         worth_it = len(self.starts) > before and bool(self.reservations or self.board.waiting.any_overdue)
         self.board.changes.shapes, self._again = self._again, {}
         self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
+        self._reserved.clear()
         return worth_it
 
     def key(self, source: Source) -> Key:
@@ -351,7 +353,8 @@ class Filling:
         if all(len(one) >= depth for one in held):
             return False
         gang = replace(self.gang(queued), nodes=shape.fewest)
-        found = reserve(self.board, self.state.rules, queued.job, gang, [r for one in held for r in one], self.now)
+        found = reserve(self.board, self.state.rules, queued.job, gang, [r for one in held for r in one], self.now,
+                        self._reserved)  # fmt: skip
         if found is not None:
             self.reservations.setdefault(found.pool, []).append(found)
         return True
@@ -362,6 +365,7 @@ class Filling:
         self._pool_choice.add(self.board.pool_of(seats))
         self.board.begin(queued, seats, self.now)
         self._headroom.clear()
+        self._reserved.clear()
 
     def _free(self, claim: Claimed, taken: dict[str, Resources]) -> bool:
         """Whether all claimed seats are free now, with their CPUs and memory. If so, adds them to `taken`."""

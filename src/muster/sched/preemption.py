@@ -17,6 +17,7 @@ from muster.sched.fill import Filling
 from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.order import Key
 from muster.sched.overdue import goes_first
+from muster.sched.preemption_rules import PreemptionRules
 from muster.sched.queued_jobs import Queued, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.running_gangs import Running
@@ -52,9 +53,11 @@ def _preempt(
     yields: list[Preempt],
     claims: list[Claim],
 ) -> None:
+    asking = dict.fromkeys([stream for pool in pools for stream in _candidate_streams(state, board, pool, now)])
+    if not any(_may_help(state.rules, board, filling, stream, now) for stream in asking):
+        return  # mostly so: then their order does not matter
     line, seen = list[_Turn](), set[Stream]()
-    for pool in pools:
-        _line_up(line, seen, _candidate_streams(state, board, pool, now), filling)
+    _line_up(line, seen, asking, filling)
     failed_preemptions = 0
     while line and failed_preemptions < TRIES:
         turn = heappop(line)
@@ -159,6 +162,22 @@ def _next(board: Board, stream: Stream) -> Queued | None:
         if name not in board.claims.by_job:
             return board.waiting.queued[name]
     return None
+
+
+def _may_help(rules: Rules, board: Board, filling: Filling, stream: Stream, now: float) -> bool:
+    """Whether a request of the stream's first job may succeed: something has changed since it failed."""
+    if not stream.failed_preemptions:
+        return True
+    queued = _next(board, stream)
+    if queued is None:
+        return False
+    gang, shape = filling.gang(queued), stream.shape
+    for pool in gang.pools:
+        there = gang.within(pool, shape.fewest)
+        weight = gang.ask.weight * shape.fewest
+        if PreemptionRules(board, rules, queued, pool, weight, now, remember=True).may_help(there):
+            return True
+    return False
 
 
 def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: float) -> Freed | None:

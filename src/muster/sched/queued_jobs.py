@@ -50,6 +50,7 @@ class Stream:
     number: int  # of the stream; tie-break
     value: float = 0.0  # see `Policy.value`; 0 where the policy does not preempt
     entries: list[Entry] = field(default_factory=list)
+    turns: list[Entry] = field(default_factory=list)  # for `reselect`: by submission and wait in place of the number
     failed_preemptions: dict[str, FailedPreemptions] = field(default_factory=dict)  # by pool
 
     def add(self, entry: Entry) -> None:
@@ -66,3 +67,4 @@ class Queued:
     job: Job
     stream: Stream
     entry: Entry
+    turn: Entry | None = None  # its entry in `stream.turns`
