@@ -95,6 +95,21 @@ def reserve(
     return best
 
 
+def fits_empty(board: Board, gang: GangRequest) -> bool:
+    """Whether the gang fits once all gangs that run in its one pool have ended, so that it can have a reservation."""
+    (pool,) = gang.pools
+    line, free = board.gangs.ending[pool], board.free
+    if len(line) > LATEST:
+        return False
+    mark = free.mark()
+    for _, _, name in line:
+        known = board.gangs.running[name]
+        free.give(known.seats, known.job.ask)
+    seats = most_that_fit(board, gang, gang.nodes)
+    free.undo(mark)
+    return seats is not None
+
+
 def _in_pool(
     board: Board,
     rules: Rules,

@@ -92,6 +92,7 @@ class PreemptionRules:
         """Records that `missing` nodes are missing even if all possible victims leave."""
         if self._remembers:
             self.queued.stream.failed_preemptions[self.pool] = FailedPreemptions(
+                self.queued.job.id,
                 self.value,
                 self.priority,
                 frozenset(self.borrowed),

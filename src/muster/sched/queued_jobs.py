@@ -27,6 +27,7 @@ class Shape:
     fewest: int  # minimum nodes
     each: float  # accelerators per worker
     streams: dict[Stream, None] = field(default_factory=dict)  # those with at least one job
+    fits_empty: tuple[int, bool] = (-1, False)  # `Free.hardware`, and whether it fits if nothing runs in its only pool
     blocked: tuple[int, ...] | None = None  # `Free.grew` of its pools when it last did not fit
 
     @property
