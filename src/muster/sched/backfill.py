@@ -13,6 +13,7 @@ from muster.core.job import Job, Seat
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import Rules
 from muster.sched.board import Board
+from muster.sched.capacity.slot import mask_of
 from muster.sched.elastic import most_that_fit
 from muster.sched.order import remaining
 from muster.sched.place import GangRequest
@@ -67,17 +68,46 @@ def expected_duration(job: Job, rules: Rules, now: float) -> float:
     return remaining(job, rules)
 
 
+Tried = dict[tuple[GangRequest, str], tuple[float, float]]  # gang and pool → seconds that it lasts, first time it fits
+
+
 def reserve(
-    board: Board, rules: Rules, job: Job, gang: GangRequest, earlier: list[Reservation], now: float
+    board: Board,
+    rules: Rules,
+    job: Job,
+    gang: GangRequest,
+    earlier: list[Reservation],
+    now: float,
+    tried: Tried | None = None,
 ) -> Reservation | None:
-    """A reservation at the first time at which the gang fits, if gangs end as expected and `earlier` ones are kept."""
+    """A reservation at the first time at which the gang fits, if gangs end as expected and `earlier` ones are kept.
+
+    `tried` saves work among reservations between which nothing started: later ones only leave less room.
+    """
     lasts = expected_duration(job, rules, now)
     best: Reservation | None = None
+    tried = {} if tried is None else tried
     for pool in gang.pools:
-        found = _in_pool(board, rules, job, gang, pool, lasts, [r for r in earlier if r.pool == pool], now)
+        there = [r for r in earlier if r.pool == pool]
+        found = _in_pool(board, rules, job, gang, pool, lasts, there, now, tried)
         if found is not None and (best is None or found.start < best.start):
             best = found
     return best
+
+
+def fits_empty(board: Board, gang: GangRequest) -> bool:
+    """Whether the gang fits once all gangs that run in its one pool have ended, so that it can have a reservation."""
+    (pool,) = gang.pools
+    line, free = board.gangs.ending[pool], board.free
+    if len(line) > LATEST:
+        return False
+    mark = free.mark()
+    for _, _, name in line:
+        known = board.gangs.running[name]
+        free.give(known.seats, known.job.ask)
+    seats = most_that_fit(board, gang, gang.nodes)
+    free.undo(mark)
+    return seats is not None
 
 
 def _in_pool(
@@ -89,8 +119,11 @@ def _in_pool(
     lasts: float,
     earlier: list[Reservation],
     now: float,
+    tried: Tried,
 ) -> Reservation | None:
     free, there = board.free, gang.within(pool, gang.nodes)
+    before = tried.get((gang, pool))
+    not_before = before[1] if before is not None and before[0] <= lasts else now
     others = sorted((reservation.end, 0, None) for reservation in earlier)
     mark = free.mark()
     try:
@@ -98,11 +131,15 @@ def _in_pool(
         for time, leaving in _together(times, now):
             for known in leaving:
                 free.give(known.seats, known.job.ask)
-            if not free.could(there):
+            if time < not_before or not free.could(there):
                 continue
             there_then = [r for r in earlier if r.start < time + lasts and r.end > time]
+            if not _room_beside(board, there, there_then):
+                continue
             seats = undelayed_seats(board, there, there_then, there.nodes)
             if seats is not None:
+                if not board.free.pool_indexes[pool].spares:  # which nodes are spares depends on what is taken
+                    tried[gang, pool] = lasts, time
                 slots = {seat.node: free.slots[seat.node] for seat in seats}
                 spare = {
                     name: (slot.cpu - gang.ask.milli_cpus, slot.memory - gang.ask.memory)
@@ -112,6 +149,24 @@ def _in_pool(
     finally:
         free.undo(mark)
     return None
+
+
+def _room_beside(board: Board, gang: GangRequest, others: list[Reservation]) -> bool:
+    """A quick check: whether enough nodes have enough accelerators beside the reservations."""
+    if not others or not gang.ask.accelerators or gang.ask.share < WHOLE:
+        return True
+    needs = dict(board.free.pool_indexes[gang.pools[0]].wanted(gang.ask))
+    held = dict[str, int]()
+    for other in others:
+        for seat in other.seats:
+            held[seat.node] = held.get(seat.node, 0) | mask_of(seat.devices)
+    enough, slots = board.free.fitting(gang.ask, gang.pools[0]) - gang.nodes, board.free.slots
+    for name, mask in held.items():
+        slot = slots.get(name)
+        need = needs.get(slot.cell.group) if slot is not None else None
+        if slot is not None and need is not None and (slot.mask & ~mask).bit_count() < need <= slot.bucket:
+            enough -= 1
+    return enough >= 0
 
 
 def _ends(board: Board, rules: Rules, pool: str, now: float) -> Iterator[tuple[float, int, Running | None]]:

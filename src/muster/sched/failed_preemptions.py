@@ -38,6 +38,7 @@ class Log:
 
 @dataclass(slots=True)
 class FailedPreemptions:
+    job: str
     value: float  # value and priority of the waiting job at that time
     priority: float
     borrowers: AbstractSet[str]  # queues that borrowed

@@ -15,7 +15,15 @@ from muster.core.job import Job, Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
-from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
+from muster.sched.backfill import (
+    LATEST,
+    Reservation,
+    Tried,
+    expected_duration,
+    fits_empty,
+    reserve,
+    undelayed_seats,
+)
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit, room_at_end
@@ -41,6 +49,8 @@ class Filling:
     starts: list[Start] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     reservations: dict[str, list[Reservation]] = field(default_factory=dict)  # by pool
+    _deferred: dict[str, list[Queued]] = field(default_factory=dict)  # pool → reservations to make when one is needed
+    _reserved: Tried = field(default_factory=dict)  # until something starts
     _walks: dict[str, QueueCursor] = field(default_factory=dict)
     _open: set[Shape | str] = field(default_factory=set)  # shapes and queues of which a job may still start
     _failed: set[Shape] = field(default_factory=set)
@@ -93,7 +103,8 @@ class Filling:
             return False
         sources = list(self._sources())
         while len(sources) == 1 and isinstance(sources[0], str):
-            sources = self._serve(sources[0])  # a single queue: no order between sources is needed
+            # A single queue: no order between sources is needed.
+            sources = [] if self._deferred and self._all_stuck(sources[0]) else self._serve(sources[0])
         turn_order: TurnOrder
         if not sources:
             turn_order = _NOBODY
@@ -110,9 +121,10 @@ class Filling:
                     turn_order.push(again)
             elif source.shape not in self._failed and self._fill(source):
                 turn_order.push(source)
-        worth_it = len(self.starts) > before and bool(self.reservations or self.board.waiting.any_overdue)
+        worth_it = len(self.starts) > before and bool(self._keeps or self.board.waiting.any_overdue)
         self.board.changes.shapes, self._again = self._again, {}
         self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
+        self._deferred, self._reserved = {}, {}
         return worth_it
 
     def key(self, source: Source) -> Key:
@@ -193,6 +205,13 @@ class Filling:
         self._failed.add(shape)
         return True
 
+    def _all_stuck(self, queue: str) -> bool:
+        """Whether no job of the queue can start, whatever is reserved for whom."""
+        if self.board.limits.limited or self.board.limits.quotas.any:
+            return False  # a job that a limit holds back is tried again
+        return all(self._stuck(stream.shape) for stream in self.board.waiting.streams[queue]
+                   if stream.not_before <= self.now)  # fmt: skip
+
     def _queue_key(self, queue: str) -> Key:
         """The key of a queue that is served in its order, under fair share. It does not look at the queue's jobs."""
         quotas = self.board.limits.quotas
@@ -226,10 +245,10 @@ class Filling:
 
     def _kept_already(self, queue: str) -> bool:
         """Whether each pool of an `easy` queue already has its one reservation, so that only backfill remains."""
-        if not self.reservations or self.state.rules.queue(queue).backfill != "easy":
+        if not self._keeps or self.state.rules.queue(queue).backfill != "easy":
             return False
-        streams = self.board.waiting.streams[queue]
-        return all(pool in self.reservations for stream in streams for pool in stream.shape.gang.pools)
+        streams, kept = self.board.waiting.streams[queue], self.reservations.keys() | self._deferred.keys()
+        return all(pool in kept for stream in streams for pool in stream.shape.gang.pools)
 
     def _fillers(self, queue: str) -> list[Source]:
         return [
@@ -239,7 +258,7 @@ class Filling:
 
     def _fill(self, stream: Stream) -> bool:
         """Starts the first job of the stream that may start."""
-        careful = self.reservations or self.board.claims.by_job or self.closing
+        careful = self._keeps or self.board.claims.by_job or self.closing
         for index in range(min(len(stream.entries), WALKED if careful else 1)):
             self._tried += 1
             if self._tried > TRIED and careful:
@@ -275,6 +294,7 @@ class Filling:
                 self._failed.add(shape)
                 shape.blocked = tuple([self.board.free.grew(pool) for pool in shape.gang.pools])
             return False
+        self._reserve_deferred()
         pool = self.board.pool_of(seats)
         kept = self.reservations.get(pool)
         if kept:
@@ -346,15 +366,47 @@ class Filling:
 
     def _reserve(self, queued: Queued, depth: int) -> bool:
         """Makes a reservation for a job that does not fit; False when there are already `depth` reservations."""
+        pools = queued.stream.shape.gang.pools
+        if depth > 1 and self._surely_reserved(queued.stream.shape):
+            if len(self.reservations.get(pools[0], ())) + len(self._deferred.get(pools[0], ())) >= depth:
+                return False
+            self._deferred.setdefault(pools[0], []).append(queued)
+            return True
+        self._reserve_deferred()
+        if all(len(self.reservations.get(pool, ())) >= depth for pool in pools):
+            return False
+        self._make_reservation(queued)
+        return True
+
+    def _surely_reserved(self, shape: Shape) -> bool:
+        """Whether a reservation for such a job is found in any case: then it need not be made before a job may pass."""
+        if len(shape.gang.pools) > 1 or self.board.claims.by_job or self.closing:
+            return False
+        if shape.fits_empty[0] != self.board.free.hardware:
+            gang = shape.gang.within(shape.gang.pools[0], shape.fewest)
+            shape.fits_empty = self.board.free.hardware, fits_empty(self.board, gang)
+        return shape.fits_empty[1] and len(self.board.gangs.ending[shape.gang.pools[0]]) <= LATEST
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether there are reservations, be they made or deferred."""
+        return bool(self.reservations or self._deferred)
+
+    def _reserve_deferred(self) -> None:
+        """Makes the reservations that were deferred, before anything else starts."""
+        deferred, self._deferred = self._deferred, {}
+        for jobs in deferred.values():
+            for queued in jobs:
+                self._make_reservation(queued)
+
+    def _make_reservation(self, queued: Queued) -> None:
         shape = queued.stream.shape
         held = [self.reservations.get(pool, []) for pool in shape.gang.pools]
-        if all(len(one) >= depth for one in held):
-            return False
         gang = replace(self.gang(queued), nodes=shape.fewest)
-        found = reserve(self.board, self.state.rules, queued.job, gang, [r for one in held for r in one], self.now)
+        found = reserve(self.board, self.state.rules, queued.job, gang, [r for one in held for r in one], self.now,
+                        self._reserved)  # fmt: skip
         if found is not None:
             self.reservations.setdefault(found.pool, []).append(found)
-        return True
 
     def _start(self, queued: Queued, seats: tuple[Seat, ...]) -> None:
         job = queued.job
@@ -362,6 +414,7 @@ class Filling:
         self._pool_choice.add(self.board.pool_of(seats))
         self.board.begin(queued, seats, self.now)
         self._headroom.clear()
+        self._reserved.clear()
 
     def _free(self, claim: Claimed, taken: dict[str, Resources]) -> bool:
         """Whether all claimed seats are free now, with their CPUs and memory. If so, adds them to `taken`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from muster.sched.board import Board
 from muster.sched.limits import weight_of
 from muster.sched.queued_jobs import Stream
@@ -13,26 +15,21 @@ def goes_first(board: Board, stream: Stream, pool: str | None = None) -> bool:
     if not stream.overdue:
         return False
     for name in stream.shape.gang.pools if pool is None else (pool,):
-        held = sum(privileged(board, name).values()) + _promised(board, name)
+        held = board.gangs.privileged(name, _limit(board, name)).weight + _promised(board, name)
         if not held or held + stream.shape.weight <= _limit(board, name) + EPSILON:
             return True
     return False
 
 
-def privileged(board: Board, pool: str) -> dict[str, float]:
+def privileged(board: Board, pool: str) -> AbstractSet[str]:
     """Running gangs of overdue jobs, oldest first, that can't be preempted by rank: up to the `overdue_share`."""
-    found, room = dict[str, float](), _limit(board, pool)
-    for _, _, name in board.gangs.overdue.get(pool, ()):
-        weight = board.gangs.running[name].weight
-        if any(found.values()) and weight > room + EPSILON:
-            break
-        found[name] = weight
-        room -= weight
-    return found
+    return board.gangs.privileged(pool, _limit(board, pool)).jobs
 
 
 def _promised(board: Board, pool: str) -> float:
     """Accelerators reserved by claims of overdue jobs."""
+    if not board.claims.by_job:
+        return 0.0
     queued = board.waiting.queued
     claims = [claim for claim in board.claims.by_job.values() if claim.pool == pool and claim.job.id in queued]
     return sum(weight_of(claim.seats) for claim in claims if queued[claim.job.id].stream.overdue)

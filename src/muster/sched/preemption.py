@@ -16,7 +16,8 @@ from muster.sched.elastic import fewer, growth, smaller
 from muster.sched.fill import Filling
 from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.order import Key
-from muster.sched.overdue import goes_first
+from muster.sched.overdue import goes_first, privileged
+from muster.sched.preemption_rules import PreemptionRules
 from muster.sched.queued_jobs import Queued, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.running_gangs import Running
@@ -52,9 +53,11 @@ def _preempt(
     yields: list[Preempt],
     claims: list[Claim],
 ) -> None:
+    asking = dict.fromkeys([stream for pool in pools for stream in _candidate_streams(state, board, pool, now)])
+    if not any(_may_help(state.rules, board, filling, stream, now) for stream in asking):
+        return  # mostly so: then their order does not matter
     line, seen = list[_Turn](), set[Stream]()
-    for pool in pools:
-        _line_up(line, seen, _candidate_streams(state, board, pool, now), filling)
+    _line_up(line, seen, asking, filling)
     failed_preemptions = 0
     while line and failed_preemptions < TRIES:
         turn = heappop(line)
@@ -159,6 +162,40 @@ def _next(board: Board, stream: Stream) -> Queued | None:
         if name not in board.claims.by_job:
             return board.waiting.queued[name]
     return None
+
+
+def _may_help(rules: Rules, board: Board, filling: Filling, stream: Stream, now: float) -> bool:
+    """Whether a request of the stream's first job may succeed: something has changed since it failed."""
+    if not stream.failed_preemptions:
+        return True
+    queued = _next(board, stream)
+    if queued is None:
+        return False
+    gang, shape = filling.gang(queued), stream.shape
+    for pool in gang.pools:
+        if _failed_just_now(board, queued, pool):
+            continue
+        there = gang.within(pool, shape.fewest)
+        weight = gang.ask.weight * shape.fewest
+        if PreemptionRules(board, rules, queued, pool, weight, now, remember=True).may_help(there):
+            return True
+    return False
+
+
+def _failed_just_now(board: Board, queued: Queued, pool: str) -> bool:
+    """A quick check for the usual case: the same request has failed, and nothing at all has changed since."""
+    stream = queued.stream
+    failed = stream.failed_preemptions.get(pool)
+    return (
+        failed is not None
+        and failed.seen == board.gangs.easier_nodes[pool].end
+        and failed.job == queued.job.id
+        and stream.value <= failed.value
+        and not (stream.overdue or stream.rules.escalation or board.limits.quotas.any)
+        and queued.job.priority <= failed.priority
+        and board.limits.quotas.borrowers(pool).keys() <= failed.borrowers
+        and privileged(board, pool) >= failed.protected
+    )
 
 
 def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: float) -> Freed | None:

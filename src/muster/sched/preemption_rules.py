@@ -30,7 +30,7 @@ from muster.sched.overdue import goes_first, privileged
 from muster.sched.place import GangRequest
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import EPSILON
-from muster.sched.running_gangs import Running, safe_until
+from muster.sched.running_gangs import Running
 
 LOOKED_AT = 400  # running gangs, lowest value first, with which a waiting job is compared
 
@@ -57,6 +57,7 @@ class PreemptionRules:
         self.by_rank_alone = not self.entitled and stream.rules.slice is None
         self._remembers = remember and self.by_rank_alone  # also False after a search that stopped at LOOKED_AT
         self.priority = priority_now(queued.job, stream.rules, now)[0]
+        self.margin = rules.preemption.margin
         self.borrowed = quotas.borrowers(pool)  # does not change while this job is handled
         # Accelerators that must be freed even where some are free: their owner may not lend what is free.
         kept = quotas.kept_back(stream.queue, pool) if quotas.any and not self.entitled else 0.0
@@ -75,7 +76,7 @@ class PreemptionRules:
             and self.value <= failed.value
             and self.priority <= failed.priority
             and self.borrowed.keys() <= failed.borrowers
-            and self.protected.keys() >= failed.protected
+            and self.protected >= failed.protected
         ):
             failed.seen = log.end
             for name in names:
@@ -91,10 +92,11 @@ class PreemptionRules:
         """Records that `missing` nodes are missing even if all possible victims leave."""
         if self._remembers:
             self.queued.stream.failed_preemptions[self.pool] = FailedPreemptions(
+                self.queued.job.id,
                 self.value,
                 self.priority,
                 frozenset(self.borrowed),
-                frozenset(self.protected),
+                self.protected,
                 missing,
                 self.board.gangs.easier_nodes[self.pool].end,
             )
@@ -135,6 +137,8 @@ class PreemptionRules:
     def why(self, known: Running) -> str:
         """The reason for which the gang may be preempted: "reclaim", "rank" or "turn"; "" when it may not."""
         job, stream, rules = known.job, self.queued.stream, self.rules
+        if self.by_rank_alone and (self.now < known.exposed or known.tier.value * self.margin >= self.value):
+            return ""  # most gangs end here
         if known.leaving or job.phase not in ("starting", "running"):
             return ""
         queue = rules.queue(job.queue)
@@ -143,7 +147,7 @@ class PreemptionRules:
             return ""
         if self.entitled and not same:
             return "reclaim"
-        if job.attempt is None or job.attempt.running_at is None or self.now < safe_until(known, rules, queue):
+        if self.now < known.exposed:
             return ""
         if same and stream.rules.slice is not None:
             return "turn" if len(known.seats) == 1 else ""

@@ -27,6 +27,7 @@ class Shape:
     fewest: int  # minimum nodes
     each: float  # accelerators per worker
     streams: dict[Stream, None] = field(default_factory=dict)  # those with at least one job
+    fits_empty: tuple[int, bool] = (-1, False)  # `Free.hardware`, and whether it fits if nothing runs in its only pool
     blocked: tuple[int, ...] | None = None  # `Free.grew` of its pools when it last did not fit
 
     @property
@@ -50,6 +51,7 @@ class Stream:
     number: int  # of the stream; tie-break
     value: float = 0.0  # see `Policy.value`; 0 where the policy does not preempt
     entries: list[Entry] = field(default_factory=list)
+    turns: list[Entry] = field(default_factory=list)  # for `reselect`: by submission and wait in place of the number
     failed_preemptions: dict[str, FailedPreemptions] = field(default_factory=dict)  # by pool
 
     def add(self, entry: Entry) -> None:
@@ -66,3 +68,4 @@ class Queued:
     job: Job
     stream: Stream
     entry: Entry
+    turn: Entry | None = None  # its entry in `stream.turns`

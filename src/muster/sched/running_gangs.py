@@ -17,7 +17,8 @@ from muster.sched.by_value import NEVER, ByValue, Tier
 from muster.sched.changes import Changes
 from muster.sched.failed_preemptions import EVERYWHERE, Log
 from muster.sched.limits import Limits, weight_of
-from muster.sched.order import remaining
+from muster.sched.order import Key, remaining
+from muster.sched.quota import EPSILON
 from muster.sched.rules_view import RulesView
 from muster.sched.shares import Shares
 from muster.sched.timers import Timers
@@ -40,13 +41,24 @@ class Running:
     tier: Tier  # its position by value
     overdue: bool = False
     leaving: bool = False
+    exposed: float = inf  # from when on it may be preempted, except to reclaim quota
     ends: float = inf  # expected end; kept where some queue makes reservations
+    turn: tuple[float, float, Key] | None = None  # for `reselect`: kept until, place holds until, place
     counted: bool = True  # against quota and limits; a leaving gang does not count
 
     @property
     def value(self) -> float:
         """Its value, see `Policy.value`; inf for a gang that is never preempted."""
         return self.tier.value
+
+
+@dataclass(frozen=True, slots=True)
+class Privileged:
+    """Gangs of overdue jobs that can't be preempted by rank, and the accelerators that they hold."""
+
+    jobs: frozenset[str]
+    weight: float
+    room: float  # accelerators that such gangs may hold
 
 
 @dataclass(slots=True)
@@ -64,6 +76,7 @@ class RunningGangs:
     ending: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
     # Pool → its gangs of overdue jobs, by their start.
     overdue: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    _privileged: dict[str, Privileged] = field(default_factory=dict)  # by pool, until its `overdue` changes
     easier_nodes: defaultdict[str, Log] = field(default_factory=lambda: defaultdict(Log))  # by pool
     _by_value: defaultdict[str, dict[str, ByValue]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
     # Values of gangs are computed on demand, because mostly no job waits. To do: tiers, and all tiers of users.
@@ -85,6 +98,20 @@ class RunningGangs:
         if self._relearnt or self._unvalued:
             self._compute_values()
         return self._by_value[pool]
+
+    def privileged(self, pool: str, room: float) -> Privileged:
+        """The oldest of the pool's gangs of overdue jobs: at least one, then as many as `room` accelerators hold."""
+        known = self._privileged.get(pool)
+        if known is None or known.room != room:
+            found, left = dict[str, float](), room
+            for _, _, name in self.overdue.get(pool, ()):
+                weight = self.running[name].weight
+                if any(found.values()) and weight > left + EPSILON:
+                    break
+                found[name] = weight
+                left -= weight
+            known = self._privileged[pool] = Privileged(frozenset(found), sum(found.values()), room)
+        return known
 
     def on_node(self, node: str) -> Iterator[Running]:
         """The gangs on a node, according to the state."""
@@ -131,6 +158,7 @@ class RunningGangs:
         known.since = job.attempt.running_at or job.attempt.planned_at
         rules, policy = self.rules.queue(job.queue)
         standing = policy.standing(job, self.rules.rules, rules, now)
+        known.turn = None
         self._update_overdue(known, rules.overdue is not None and job.waited >= rules.overdue)
         if job.stop is not None:
             self._uncount(known)
@@ -146,6 +174,8 @@ class RunningGangs:
         self._log_easier(known.pool, [known])
         # It can't be preempted before its minimum run time, or its time slice, is over: nothing changes until then.
         safe = safe_until(known, self.rules.rules, rules)
+        exposed = rules.preemptible and job.phase in ("starting", "running") and job.attempt.running_at is not None
+        known.exposed = safe if exposed else inf
         self.timers.set(job.id, safe if safe > now else standing.until, known.pool)
 
     def remove(self, name: str, now: float) -> None:
@@ -162,6 +192,7 @@ class RunningGangs:
         if known.counted:
             self.limits.remove(job, known.pool, known.seats)
         if known.overdue:
+            self._privileged.pop(known.pool, None)
             self.overdue[known.pool] = [entry for entry in self.overdue[known.pool] if entry[2] != job.id]
         self._drop_end(known)
         self.leaving[known.pool].discard(job.id)
@@ -180,6 +211,7 @@ class RunningGangs:
     def start_overdue(self, known: Running, now: float) -> None:
         """The gang of an overdue job has just started."""
         known.overdue = True
+        self._privileged.pop(known.pool, None)
         insort(self.overdue[known.pool], (now, known.job.number, known.job.id))
 
     def expect_end(self, known: Running) -> None:
@@ -251,6 +283,7 @@ class RunningGangs:
         if overdue != known.overdue:
             assert known.job.attempt is not None
             known.overdue = overdue
+            self._privileged.pop(known.pool, None)
             entry = (known.job.attempt.planned_at, known.job.number, known.job.id)
             line = self.overdue[known.pool]
             if overdue:

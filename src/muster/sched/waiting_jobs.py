@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from muster.core.job import Job
 from muster.core.spec import fewest_nodes
@@ -34,6 +35,7 @@ class WaitingJobs:
     most_valuable: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
     overdue: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # by pool
     restarting: dict[str, None] = field(default_factory=dict)  # jobs that lost a node of a pool with spares
+    timed: dict[str, None] = field(default_factory=dict)  # for `reselect`: jobs whose place time alone will change
     _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
     _known_shapes: dict[Hashable, Shape] = field(default_factory=dict)
     _known_streams: dict[Hashable, Stream] = field(default_factory=dict)
@@ -65,7 +67,12 @@ class WaitingJobs:
         if not stream.entries:
             self._open(stream)
         stream.add(entry)
-        self.queued[job.id] = Queued(job, stream, entry)
+        queued = self.queued[job.id] = Queued(job, stream, entry)
+        if self.rules.rules.reselect:
+            queued.turn = ((*standing.key[:-1], job.submitted_at, job.since), job.number, job.id)
+            insort(stream.turns, queued.turn)
+            if standing.until < inf:
+                self.timed[job.id] = None
         if shape.gang.spares:
             self.restarting[job.id] = None
         self.mark_changed(shape)
@@ -76,6 +83,9 @@ class WaitingJobs:
         if queued is None:
             return None
         queued.stream.remove(queued.entry)
+        if queued.turn is not None:
+            del queued.stream.turns[bisect_left(queued.stream.turns, queued.turn)]
+            self.timed.pop(name, None)
         if queued.stream.shape.gang.spares:
             del self.restarting[name]
         if not queued.stream.entries:

@@ -24,13 +24,14 @@ Names = set[str]
 
 
 class Free:
-    __slots__ = ("_done", "_grown", "grown", "pool_indexes", "slots")
+    __slots__ = ("_done", "_grown", "grown", "hardware", "pool_indexes", "slots")
 
     def __init__(self) -> None:
         self.pool_indexes: dict[str, PoolIndex] = {}  # by pool
         self.slots: dict[str, Slot] = {}  # by node
         self._done: list[tuple[Saved, int]] = []  # saved slots, with the value of `grew`
         self.grown: set[str] = set()  # pools in which something became free; the reader clears it
+        self.hardware = 0  # a counter that rises when a node comes, goes, falls ill, recovers or closes otherwise
         self._grown = 0  # the highest `grew` so far: no value is used twice
 
     def set(self, node: Node, rules: PoolRules, closes: float = inf) -> None:
@@ -43,11 +44,13 @@ class Free:
         if pool_index is None:
             pool_index = self.pool_indexes[node.pool] = PoolIndex(node.pool, rules)
         elif pool_index.rules is not rules:
+            self.hardware += 1
             pool_index.set_rules(rules)
         if slot is None:
             slot = self.slots[node.name] = Slot(node)
             slot.update(node, closes)
             pool_index.add(slot)
+            self.hardware += 1
             self._grow(pool_index)
             return
         cpu, memory, mask, room, closed, ill = slot.cpu, slot.memory, slot.mask, slot.room, slot.closes, slot.bucket < 0
@@ -56,6 +59,8 @@ class Free:
         if slot.update(node, closes):
             if closed != closes:
                 pool_index.update_closing(slot)
+            if closed != closes or ill == slot.healthy:
+                self.hardware += 1
             pool_index.refresh(slot)
             if (
                 slot.cpu > cpu or slot.memory > memory or slot.mask & ~mask or slot.room > room or closes > closed
@@ -66,6 +71,7 @@ class Free:
     def drop(self, name: str) -> None:
         slot = self.slots.pop(name, None)
         if slot is not None:
+            self.hardware += 1
             self.pool_indexes[slot.pool].remove(slot)
 
     def take(self, seats: Iterable[Seat], ask: Resources) -> None:
