@@ -42,7 +42,7 @@ def check_id_token(token: object, provider: Provider, nonce: str, now: float) ->
             raise TokenRefused("it is signed by an algorithm that is not accepted")
         key = _key(provider, str(algorithm), kid)
         claims: Doc = jwt.decode(token, key, algorithms=[str(algorithm)], options=_ONLY_SIGNATURE)
-    except (jwt.InvalidTokenError, ValueError, TypeError, RecursionError) as error:
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
         raise TokenRefused("it is not signed by the provider") from error
     _check_claims(claims, provider.settings, nonce, now)
     return claims

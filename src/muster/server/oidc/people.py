@@ -120,5 +120,5 @@ def _no_member(user: str) -> NotAllowed:
 def _taken(other: ProviderAccount) -> NotAllowed:
     return NotAllowed(
         f"The user {other.user} signs in with another account of the provider.",
-        f"If that one is gone, an administrator releases it: `DELETE /v1/provider-accounts/{other.user}`.",
+        f"If that one is gone, an administrator of this server releases it: `muster token release {other.user}`.",
     )

@@ -17,7 +17,7 @@ from muster.core.entities.provider_account import (
     account_of,
 )
 from muster.core.entities.token import TokenRevoked
-from muster.core.errors import Invalid, MusterError, NotAllowed, NotFound, Unauthenticated
+from muster.core.errors import Invalid, MusterError, NotAllowed, Unauthenticated
 from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import stand_in
@@ -105,16 +105,17 @@ def list_provider_accounts(leader: Leading, caller: Caller) -> ProviderAccountLi
 
 
 @router.delete("/provider-accounts/{user}", openapi_extra=needs("superuser"))
-def release_provider_account(user: User, leader: Leading, caller: Caller) -> ProviderAccountView:
-    """Ends the sessions of an account, and lets another one at the provider be bound to its user."""
+def release_provider_account(user: User, leader: Leading, caller: Caller) -> ProviderAccountList:
+    """Ends the sessions of the account that is bound to a user, and lets another one be bound. Answers with the
+    account; with none if there was none."""
     caller.need_superuser()
     released: list[ProviderAccount] = []
 
     def propose(state: State) -> Entry:
         found, now = account_of(state, user), leader.clock.now()
+        released[:] = [found] if found is not None else []
         if found is None:
-            raise NotFound(f"No account at the provider signs in as {user!r}.", "See `GET /v1/provider-accounts`.")
-        released[:] = [found]
+            return Entry()
         events = [Event(ProviderAccountReleased(found.id, user), now, caller.user)]
         token = state.tokens.get(found.token)
         if token is not None and token.revoked_at is None:
@@ -122,7 +123,7 @@ def release_provider_account(user: User, leader: Leading, caller: Caller) -> Pro
         return Entry(events)
 
     leader.propose(propose)
-    return _view(released[0])
+    return {"accounts": [_view(one) for one in released]}
 
 
 def _begun(request: Request, leader: Leader, token: str, page: str) -> Response:
