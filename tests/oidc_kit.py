@@ -92,8 +92,12 @@ def oidc_server() -> Iterator[OidcServer]:
 def at_provider(client: httpx.Client, provider: OidcServer, begun: httpx.Response, account: str = "") -> str:
     """Signs in at the provider as a browser does; without an account it cancels. The address that it sends back to."""
     assert begun.status_code == 303, begun.text
+    for cookie in [one for one in client.cookies.jar if not one.domain.startswith("127.")]:
+        client.cookies.jar.clear(cookie.domain, cookie.path, cookie.name)  # it remembers who signed in there last
     answer = client.get(begun.headers["location"])
-    while answer.is_redirect:
+    for _ in range(10):
+        if not answer.is_redirect:
+            break
         target = str(answer.next_request.url) if answer.next_request is not None else ""
         if not target.startswith(provider.issuer):
             return target

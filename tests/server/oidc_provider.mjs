@@ -25,9 +25,12 @@ const read = async (request) => {
   return text;
 };
 
-// The people's side: a page that asks who it is, and believes it.
+// The people's side: a page that asks who it is, and believes it. Everybody consents.
 async function interact(provider, request, response) {
-  await provider.interactionDetails(request, response);
+  const { prompt } = await provider.interactionDetails(request, response);
+  const finish = (result) =>
+    provider.interactionFinished(request, response, result, { mergeWithLastSubmission: true });
+  if (prompt.name === "consent") return finish({ consent: {} });
   if (request.method === "GET") return response.setHeader("Content-Type", "text/html").end(page);
   const form = new URLSearchParams(await read(request));
   const accountId = form.get("account");
@@ -35,7 +38,7 @@ async function interact(provider, request, response) {
     form.has("cancel") || !accounts.has(accountId)
       ? { error: "access_denied", error_description: "<b>words of the provider</b>" }
       : { login: { accountId } };
-  return provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+  return finish(result);
 }
 
 const server = createServer();

@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import logging
 import secrets
 import threading
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from muster.core.errors import Invalid, NotAllowed, TooMany, Unauthenticated, Un
 from muster.server.oidc.id_token import TokenRefused, check_id_token
 from muster.server.oidc.provider import Doc, Provider, ProviderError
 from muster.server.oidc.settings import OidcSettings
+
+log = logging.getLogger("muster.server")
 
 T = TypeVar("T")
 SECONDS: Final = 600.0  # for which a sign-in that was begun can be ended
@@ -115,8 +118,10 @@ class OidcFlows:
         try:
             return self._waiting(lambda: self._claims(flow, code, error, issuer))
         except ProviderError as failed:
+            log.warning("the provider that people sign in through: %s", failed)
             raise self._unavailable(failed) from failed
         except TokenRefused as refused:
+            log.warning("an ID token of the provider is refused: %s", refused)
             raise Unauthenticated(f"What {self.settings.shown_name} sent is refused: {refused}.", _AGAIN) from refused
 
     def _claims(self, flow: Flow, code: str | None, error: str | None, issuer: str | None) -> Doc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ import httpx
 
 from muster.certificates import trusting
 from muster.server.oidc.settings import OidcSettings, is_safe
+
+log = logging.getLogger("muster.server")
 
 KEPT: Final = 3600.0  # seconds, for what the provider has said
 AGAIN: Final = 60.0  # seconds at least between two looks for a key that is not known
@@ -93,6 +96,7 @@ class Provider:
                 kept.found = ask()
             except ProviderError as error:
                 kept.failure = str(error)
+                log.warning("the provider that people sign in through: %s", error)
         if kept.failure:
             raise ProviderError(kept.failure)
         return kept.found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Annotated, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -36,7 +35,6 @@ from muster.server.web.site import OIDC
 from muster.store.base import Entry
 
 router = typed_router(prefix="/v1", tags=["session"])
-log = logging.getLogger("muster.server")
 
 _CALLBACK: Final = f"{OIDC}/callback"
 Answered = Annotated[str | None, Query(max_length=4000)]
@@ -139,7 +137,6 @@ def _begun(request: Request, leader: Leader, token: str, page: str) -> Response:
 
 
 def _refused(request: Request, error: MusterError) -> Response:
-    log.warning("a sign-in through the provider did not work: %s", error.message)
     leader = service_of(request).leader
     if leader is not None and isinstance(error, Unauthenticated | NotAllowed):
         leader.sign_ins.failed(address_of(request.scope), "")
