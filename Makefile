@@ -12,7 +12,7 @@ demo: .venv/.core .venv/.web
 	$(BIN)/muster demo --drill
 
 # More for pytest: `make test ARGS="tests/sched -x"`.
-test: .venv/.dev .venv/.web .venv/.azurite .venv/.hyperopt components
+test: .venv/.dev .venv/.web .venv/.azurite .venv/.oidc .venv/.hyperopt components
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
@@ -80,6 +80,11 @@ DEV := --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,f
 .venv/.azurite: .venv/.dev
 	NODE_OPTIONS=--use-system-ca $(BIN)/npm install --silent --no-audit --no-fund --omit=dev --omit=optional --ignore-scripts --prefix .venv/azurite azurite@3.33.0 \
 		&& touch $@ || echo "Azurite could not be installed: tests that need it are left out" >&2
+
+# An identity provider for tests of sign-in.
+.venv/.oidc: .venv/.dev
+	NODE_OPTIONS=--use-system-ca $(BIN)/npm install --silent --no-audit --no-fund --omit=dev --omit=optional --ignore-scripts --prefix .venv/oidc oidc-provider@9.13.3 \
+		&& touch $@ || echo "The identity provider could not be installed: tests that need it are left out" >&2
 
 # HyperOpt for tests, in a folder of its own: 0.2.7, its last release, imports `pkg_resources`, which setuptools had until 81.
 .venv/.hyperopt: .venv/.dev

@@ -28,6 +28,7 @@ from muster.core.entities.node_record import NodeCharged, NodeChecked, NodeFindi
 from muster.core.entities.pool import PoolSet
 from muster.core.entities.price_book import PricesSet
 from muster.core.entities.project import ProjectMember, ProjectSet
+from muster.core.entities.provider_account import ProviderAccountBound, ProviderAccountReleased
 from muster.core.entities.queue import QueueSet
 from muster.core.entities.rules_in_force import RulesSet
 from muster.core.entities.signing_key import SigningKeyMade
@@ -155,6 +156,11 @@ SAMPLES: dict[str, list[Event]] = {
     "signing_key": [
         Event(SigningKeyMade("ab12", "AAAA"), 1.0),
         Event(SigningKeyMade("cd34", "BBBB"), 2.0, "ada"),
+    ],
+    "provider_account": [
+        Event(ProviderAccountBound("ab12", "https://login.example.org", "s-1", "ada", "cd34"), 1.0, "ada"),
+        Event(ProviderAccountBound("ef56", "https://login.example.org", "s-2", "bob", "ab12"), 2.0, "bob"),
+        Event(ProviderAccountReleased("ef56", "bob"), 3.0, "root"),
     ],
     "study": STUDY,
     "trial": STUDY,

@@ -51,6 +51,7 @@ QUIET = {
     "POST /v1/jobs/{ref}/stacks": "leaves an event if the job runs: see tests/stacks",
     "PUT /v1/projects/{project}/optuna/{name}/snapshot": "what logs add up to, which are there already",
     "POST /v1/session/links": "a link that nobody has used yet; the session that begins with it leaves the event",
+    "DELETE /v1/provider-accounts/{user}": "leaves an event if an account is bound to the user: see test_oidc.py",
     "DELETE /v1/session": "leaves an event if the request has a session: see test_web_sessions.py",
     "POST /v1/studies/{ref}/report": "leaves an event when the trial has passed a level: see tests/studies",
     "POST /v1/runs/{ref}/import": "the data of an import that POST /v1/runs/import began, with its event",

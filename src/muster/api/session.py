@@ -35,6 +35,27 @@ class SessionEnded(TypedDict):
     ended: bool
 
 
+class SignInProvider(TypedDict):
+    """The identity provider that people sign in through."""
+
+    name: str | None
+    url: str | None  # where a browser begins; `?page=` says where it leads
+
+
+class ProviderAccountView(TypedDict):
+    """An account at the identity provider that has signed in, and as which user."""
+
+    user: str
+    issuer: str
+    subject: str  # the provider's own name of the account
+    token: str  # id of the token that its sessions stand for
+    bound_at: float
+
+
+class ProviderAccountList(TypedDict):
+    accounts: list[ProviderAccountView]
+
+
 class SessionLink(TypedDict):
     """A one-time link that signs a browser in."""
 

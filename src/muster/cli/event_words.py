@@ -9,7 +9,12 @@ from muster.core.money import format_amount
 
 Data = Mapping[str, Any]
 
-_WAYS: Final = {"link": "a one-time link", "token": "the token itself", "share": "a link to the run"}
+_WAYS: Final = {
+    "link": "a one-time link",
+    "token": "the token itself",
+    "share": "a link to the run",
+    "provider": "a provider",
+}
 _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "run.created": lambda data: f"made the run {data['name']} ({data['source']})".replace("  ", " "),
     "run.opened": "goes on with the run as attempt {attempt}",
@@ -64,6 +69,8 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "session.ended": "signed out of the browser's session {session}",
     "share.made": "made a link that shows the run to whoever has it, {share}",
     "share.revoked": "made the link {share} to the run worthless",
+    "provider_account.bound": "signs in through the provider as {user}",
+    "provider_account.released": "released {user} from the account of the provider",
     "token.created": "made the token {id} of {user}, with the role {role}",
     "token.revoked": "revoked the token {id}",
     "secret.set": "set the secret {name}",

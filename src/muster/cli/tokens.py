@@ -84,6 +84,22 @@ def revoke(
         out().print(Text(f"token {gone['id']}{named} is revoked"))
 
 
+@app.command()
+def release(
+    user: Annotated[str, typer.Argument(metavar="USER", help="Who signs in through the identity provider.")],
+    json: Json = False,
+) -> None:
+    """Let another account of the identity provider sign in as a user, and end the sessions of the one so far."""
+    with client() as to:
+        released = to.release_provider_account(user)
+    if json:
+        emit({"accounts": released})
+    elif released:
+        out().print(Text(f"{released[0]['subject']} of {released[0]['issuer']} does not sign in as {user} any more"))
+    else:
+        out().print(Text(f"no account of the provider signs in as {user}"))
+
+
 def _state(token: TokenView, now: float) -> Text:
     if token["revoked_at"]:
         return Text("revoked", style="red")

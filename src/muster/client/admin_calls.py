@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from muster.api.history import HistoryView, ServiceLevels
     from muster.api.report import ReportView
     from muster.api.rules import RulesSet, RulesView
-    from muster.api.session import SessionLink, ShareLink, ShareRevoked
+    from muster.api.session import ProviderAccountView, SessionLink, ShareLink, ShareRevoked
     from muster.api.why import Calibration, ForecastList
 
 DIAGNOSIS: Final = 120.0  # seconds that one finding may take
@@ -194,6 +194,17 @@ async def share_run(to: Anyone, /, run: str, page: str | None = None, days: floa
 async def revoke_share(to: Anyone, /, share: str) -> ShareRevoked:
     """Makes the link of a share worthless, by its "id", and ends every session that began with it."""
     return await to._send("DELETE", f"/v1/session/shares/{part(share)}")
+
+
+async def provider_accounts(to: Anyone, /) -> list[ProviderAccountView]:
+    """The accounts at the identity provider that have signed in, and as which users; for administrators."""
+    return (await to._get("/v1/provider-accounts"))["accounts"]
+
+
+async def release_provider_account(to: Anyone, /, user: str) -> list[ProviderAccountView]:
+    """Ends the sessions of the account that signs in as this user, and lets another be bound to the user. The account
+    that was released; none if there was none."""
+    return (await to._send("DELETE", f"/v1/provider-accounts/{part(user)}"))["accounts"]
 
 
 async def node_history(

@@ -328,6 +328,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     session_link = admin_calls.session_link
     share_run = admin_calls.share_run
     revoke_share = admin_calls.revoke_share
+    provider_accounts = admin_calls.provider_accounts
+    release_provider_account = admin_calls.release_provider_account
 
     # the server
     ready = admin_calls.ready

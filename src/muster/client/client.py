@@ -242,6 +242,8 @@ class Client(Connection[Job, Run, Study]):
     session_link = blocking(admin_calls.session_link)
     share_run = blocking(admin_calls.share_run)
     revoke_share = blocking(admin_calls.revoke_share)
+    provider_accounts = blocking(admin_calls.provider_accounts)
+    release_provider_account = blocking(admin_calls.release_provider_account)
 
     # the server
     ready = blocking(admin_calls.ready)

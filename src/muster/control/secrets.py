@@ -24,6 +24,7 @@ class Keyring:
         self._attempts = _derive(master, b"attempt tokens")
         self._others = _derive(master, b"keys of other tools")
         self.sessions = _derive(master, b"sessions of browsers")
+        self.sign_ins = _derive(master, b"sign-ins through a provider")
         # Engines derive names and signatures from it, in clusters that are shared with others.
         self.engines = _derive(master, b"engines")
         # A public id of this installation, to find its own objects in clusters that are shared with others.

@@ -77,7 +77,7 @@ class AuthFailed(Audit):
 
 @payload("session.began")
 class SessionBegan(Audit):
-    """A browser signed in for a token: by a one-time link, with the token itself, or by the link of a share."""
+    """A browser signed in for a token: by a one-time link, with the token, by the link of a share, or by a provider."""
 
     session: str
     token: str

@@ -21,13 +21,13 @@ from muster.server.open_metrics import is_open
 from muster.server.service import Service
 from muster.server.sizes import HEADERS, UNREAD, bounded, has_body, too_large
 from muster.server.web.credentials import LONGEST, OF_ATTEMPTS, SIGN_IN, check_sign_in, identify
-from muster.server.web.site import is_page
+from muster.server.web.site import SIGN_IN_ROUTES, is_page
 from muster.track.mlflow.faults import Fault, fault_of
 
 CONNECTION: Final = "muster.connection"  # in the scope: the connection of the request; see `protocol`
 PUBLIC: Final = frozenset({"/healthz", "/readyz", "/mlflow/health", "/mlflow/version"})  # under any host
 # The API's own description contains no user data.
-_DESCRIPTION: Final = frozenset({"/docs", "/openapi.json"})
+_OPEN: Final = frozenset({"/docs", "/openapi.json"}) | SIGN_IN_ROUTES
 # MLflow calls that read many rows, by the last part of their path.
 _HEAVY: Final = re.compile(r"/mlflow/(?:.*/)?(search|query|graphql|get-history|calculate)[^/]*")
 _MLFLOW: Final = re.compile(r"/mlflow(/.*)?", re.DOTALL)
@@ -94,7 +94,7 @@ class Guard:
         return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
 
     def _is_open(self, scope: Scope, path: str) -> bool:
-        return path in _DESCRIPTION or is_page(scope) or is_open(self._service.settings, scope)
+        return path in _OPEN or is_page(scope) or is_open(self._service.settings, scope)
 
     def _user(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> str:
         """The user of the token; "" for an attempt's token. Each route checks again what it needs itself."""

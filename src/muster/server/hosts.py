@@ -24,6 +24,8 @@ class Hosts:
     def of(cls, settings: Settings) -> Hosts:
         advertised = [urlsplit(url).hostname or "" for url in settings.advertised]
         names = ["localhost", socket.gethostname(), settings.host, *advertised, *settings.allowed_hosts.split(",")]
+        if settings.provider is not None:
+            names.append(urlsplit(settings.provider.public_url).hostname or "")
         return cls([*names, *(certificate_names(Path(settings.tls_cert)) if settings.tls_cert else ())])
 
     def allow(self, header: str) -> bool:

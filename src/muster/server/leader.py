@@ -441,7 +441,8 @@ def private_paths(settings: Settings) -> tuple[str, ...]:
     """
     paths = [str(settings.home), settings.artifacts if "://" not in settings.artifacts else None]
     scheme, _, database = settings.url_of_store.partition(":///")
-    files = [settings.tls_key or "", database if scheme.startswith("sqlite") else ""]
+    client_secret = settings.provider.client_secret_file if settings.provider is not None else None
+    files = [settings.tls_key or "", database if scheme.startswith("sqlite") else "", str(client_secret or "")]
     for place in [place for file in files if file for place in (Path(file).absolute(), Path(file).resolve())]:
         whole = len(place.parent.parts) > 2
         paths += [str(place.parent)] if whole else [f"{place}{end}" for end in ("", "-wal", "-shm", "-journal")]

@@ -16,6 +16,7 @@ from muster.core.event import Event
 from muster.server.hosts import Hosts
 from muster.server.leader import Leader
 from muster.server.limits import Limits
+from muster.server.oidc.flow import OidcFlows
 from muster.server.prometheus.requests import Requests
 from muster.server.read_slots import ReadSlots
 from muster.server.settings import Settings
@@ -43,6 +44,8 @@ class Service:
         self.streams = Streams(self.hub, self.read_slots, self.limits.streams_per_user)
         self.requests = Requests()
         self.site = Site(settings.page_folder)
+        provider = settings.provider
+        self.oidc = OidcFlows(provider, keyring.sign_ins, keyring.installation, time.time) if provider else None
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why it could not lead

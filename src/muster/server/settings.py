@@ -24,6 +24,7 @@ from muster.core.errors import ConfigError
 from muster.engines.isolation import read_local
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.limits import Limits
+from muster.server.oidc.settings import OidcSettings, read_oidc
 from muster.server.web.site import PAGES
 
 STORE: Final = "MUSTER_STORE"
@@ -72,6 +73,7 @@ class Settings:
     registries: Mapping[str, Any] = field(default_factory=dict)  # of images: see `muster.control.registries`
     advisories: str = ""  # known vulnerable packages: a file or a folder; see docs/environments.md
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
+    oidc: Mapping[str, Any] = field(default_factory=dict)  # sign-in by a provider: see `muster.server.oidc.settings`
     trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
     artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
     log_level: str = "info"
@@ -114,6 +116,7 @@ class Settings:
             admission_plugins=table.table("admission_plugins", "tables such as [admission_plugins.NAME]").given,
             registries=table.table("registries", 'tables such as [registries."registry.example"]').given,
             limits=table.table("limits").given,
+            oidc=table.table("oidc").given,
             **texts,
         )
         table.know("cpus", "admission_hook", *_OPTIONAL)
@@ -142,6 +145,8 @@ class Settings:
             read_plugin_terms(self.admission_plugins)
         with mistakes.taken():
             read_registries(self.registries)
+        with mistakes.taken():
+            read_oidc(self.oidc, self.home)
         if not POOL.match(self.pool):
             mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
         if self.exec not in ("on", "off"):
@@ -167,6 +172,10 @@ class Settings:
                 "Give --tls-cert and --tls-key, listen on 127.0.0.1, or say --allow-insecure behind a proxy with TLS.",
             )
         mistakes.check()
+
+    @property
+    def provider(self) -> OidcSettings | None:
+        return read_oidc(self.oidc, self.home)
 
     @property
     def loopback(self) -> bool:

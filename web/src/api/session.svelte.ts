@@ -27,6 +27,18 @@ class Signed {
     this.take(began);
   }
 
+  /** The same for a session that began at the server's own address for it. A link with a wrong half changes nothing. */
+  async resume(csrf: string): Promise<void> {
+    setCsrf(csrf);
+    try {
+      this.take(await api.get("/v1/session"));
+      localStorage.setItem(KEPT, csrf);
+    } catch (error) {
+      await this.load().catch(() => undefined);
+      throw error;
+    }
+  }
+
   take(session: Session): void {
     this.session = session;
     this.known = true;

@@ -20,6 +20,7 @@ from muster.core.entities.node_record import NODE_RECORDS
 from muster.core.entities.pool import POOLS, Pool
 from muster.core.entities.price_book import POLICY_PRICES, PRICE_BOOKS
 from muster.core.entities.project import PROJECTS, Project, at_least, lower
+from muster.core.entities.provider_account import PROVIDER_ACCOUNTS
 from muster.core.entities.queue import QUEUES, Queue
 from muster.core.entities.rules_in_force import RULES, RulesInForce
 from muster.core.entities.signing_key import SIGNING_KEYS
@@ -57,5 +58,6 @@ ENTITIES: Final[dict[str, EntityType[Any]]] = {
         PROGRESS,
         CERTIFICATES,
         SIGNING_KEYS,
+        PROVIDER_ACCOUNTS,
     )
 }

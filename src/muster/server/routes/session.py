@@ -22,7 +22,7 @@ from muster.server.record_context import find_run
 from muster.server.sign_ins import address_of
 from muster.server.typed_routes import JsonAnswer, needs, typed_router
 from muster.server.web.credentials import SIGN_IN, cookie_name, needs_secure, own_origin
-from muster.server.web.signing import LONGEST
+from muster.server.web.signing import LONGEST, Session
 from muster.store.base import Entry, EventFilter
 
 router = typed_router(prefix=SIGN_IN, tags=["session"])
@@ -69,16 +69,10 @@ def sign_in(body: SignInBody, request: Request, leader: Leading) -> JsonAnswer[S
     except Unauthenticated:
         leader.sign_ins.failed(address_of(request.scope), f"Bearer {_secret(body.token)}")
         raise
-    session = found.session
-    assert session is not None
-    run, project = (session.share.run, session.share.project) if session.share else ("", "")
-    address, ends = address_of(request.scope), session.expires_at
-    began = server_events.SessionBegan(session.id, session.token, how, address, ends, run)
-    event = Event(began, leader.clock.now(), found.token.user, project, run)
-    leader.propose(lambda state: Entry([event]))
+    session = record_session(request, leader, found, how)
     told: SessionBegan = {**_view(leader, found), "csrf": leader.sessions.csrf(session), "page": page}
     answer: JsonAnswer[SessionBegan] = JsonAnswer(to_json(told, inf_nan_mode="strings"), 201)
-    _set_cookie(answer, request, leader, leader.sessions.signed(session), ends - session.began_at)
+    set_session_cookie(answer, request, leader, leader.sessions.signed(session), session.expires_at - session.began_at)
     return answer
 
 
@@ -98,7 +92,7 @@ def sign_out(request: Request, leader: Leading, caller: Caller) -> JsonAnswer[Se
     leader.propose(lambda state: Entry([Event(ended, now, caller.token.user)]))
     told: SessionEnded = {"ended": True}
     answer: JsonAnswer[SessionEnded] = JsonAnswer(to_json(told))
-    _set_cookie(answer, request, leader, "", 0)
+    set_session_cookie(answer, request, leader, "", 0)
     return answer
 
 
@@ -207,7 +201,19 @@ def _share_of(leader: Leader, share: str) -> Event | None:
     )
 
 
-def _set_cookie(answer: Response, request: Request, leader: Leader, value: str, seconds: float) -> None:
+def record_session(request: Request, leader: Leader, found: Identity, how: str) -> Session:
+    """Logs that a session of a browser began, before the browser is told of it."""
+    session = found.session
+    assert session is not None
+    run, project = (session.share.run, session.share.project) if session.share else ("", "")
+    address, ends = address_of(request.scope), session.expires_at
+    began = server_events.SessionBegan(session.id, session.token, how, address, ends, run)
+    event = Event(began, leader.clock.now(), found.token.user, project, run)
+    leader.propose(lambda state: Entry([event]))
+    return session
+
+
+def set_session_cookie(answer: Response, request: Request, leader: Leader, value: str, seconds: float) -> None:
     name, encrypted = cookie_name(request.scope, leader.sessions), needs_secure(request.scope)
     answer.set_cookie(
         name, value, int(seconds), path=_COOKIE_PATH, secure=encrypted, httponly=True, samesite="strict"

@@ -71,7 +71,7 @@ def cookie_of(scope: Scope, headers: Headers, sessions: Sessions) -> str | None:
     if b"authorization" in headers or not _WITH_COOKIE.fullmatch(path) or OF_ATTEMPTS.fullmatch(path):
         return None
     name = cookie_name(scope, sessions)
-    found = {value for key, value in _cookies(scope) if key == name}
+    found = {value for key, value in cookies_of(scope) if key == name}
     if len(found) > 1:  # another program on this host has set one: it must not choose as whom the user acts
         raise Unauthenticated(
             "The request has several session cookies.", "Clear the cookies of this host, then sign in."
@@ -160,7 +160,7 @@ def _check_shared(scope: Scope, share: Share) -> None:
         raise only_shared(share)
 
 
-def _cookies(scope: Scope) -> list[tuple[str, str]]:
+def cookies_of(scope: Scope) -> list[tuple[str, str]]:
     given = (value.decode("latin-1") for key, value in scope["headers"] if key == b"cookie")
     pairs = (pair.partition("=") for header in given for pair in header.split(";"))
     return [(name.strip(), value.strip()) for name, _, value in pairs]

@@ -24,6 +24,9 @@ import muster
 from muster.server.answers import answer
 
 PAGES: Final = Path(muster.__file__).parent / "web_pages"
+OIDC: Final = "/v1/session/oidc"  # where a sign-in through a provider begins
+# Routes that a browser asks for before anybody is signed in.
+SIGN_IN_ROUTES: Final = frozenset({OIDC, f"{OIDC}/callback", "/v1/session/provider"})
 # The first parts of paths that are no pages. A test holds them and the routes together.
 RESERVED: Final = frozenset(
     {"v1", "mlflow", "docs", "openapi.json", "metrics", "healthz", "readyz", "allocation", "model"}
