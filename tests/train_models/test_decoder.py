@@ -11,7 +11,7 @@ from torch import nn
 
 from muster.train.errors import ConfigError, MeshError
 from muster.train.models import SHAPES, Decoder, DecoderConfig, initialise, shape
-from muster.train.models.layers import Rope, RopeScaling
+from muster.train.models.layers import Rope, RopeScaling, norm
 from muster.train.models.parts import divisible
 
 LLAMA = DecoderConfig(vocab=61, dim=32, layers=2, heads=4, kv_heads=2, ffn=48, context=16)
@@ -146,6 +146,53 @@ def test_autocast_computes_products_in_bfloat16(config):
         logits = model(tokens())
     assert logits.dtype == torch.bfloat16
     torch.testing.assert_close(logits.float(), model(tokens()), rtol=0.05, atol=0.02)
+
+
+@BOTH
+def test_the_stream_is_bfloat16_under_autocast_to_it_alone(config):
+    seen = {}
+    for given in (torch.bfloat16, torch.float16, None):
+        model, types = built(config), []
+        for block in model.blocks.values():
+            block.register_forward_hook(lambda _, __, output, types=types: types.append(output.dtype))
+            block.ffn_norm.register_forward_hook(lambda _, __, output, types=types: types.append(output.dtype))
+        with torch.autocast("cpu", given, enabled=given is not None):
+            model(tokens())
+        seen[given] = set(types)
+    assert seen == {torch.bfloat16: {torch.bfloat16}, torch.float16: {torch.float32}, None: {torch.float32}}
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_norms_compute_in_float32_under_autocast_and_as_torch_does_without(kind):
+    ours = norm(replace(GPT2, norm=kind).block)
+    theirs = (nn.RMSNorm(32, eps=1e-6) if kind == "rms" else nn.LayerNorm(32, eps=1e-6)).requires_grad_(False)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for mine, same in zip(ours.parameters(), theirs.parameters(), strict=True):
+            same.copy_(mine.copy_(torch.randn(32, generator=draw)))
+    x = 3 * torch.randn(4, 7, 32, generator=draw)
+    assert torch.equal(ours(x), theirs(x))
+    half = x.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, wide = ours(half), ours(x)
+    assert torch.equal(found, theirs(half.float()).bfloat16())
+    assert torch.equal(wide, theirs(x))
+
+
+@BOTH
+def test_it_compiles_as_one_graph_under_autocast(config):
+    torch._dynamo.reset()
+    model, given = built(config), tokens()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = []
+    for run in (compiled, model):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = run(given)
+        logits.float().square().sum().backward()
+        found.append((logits, model.embed.weight.grad, model.norm.weight.grad))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.02)
 
 
 @BOTH
