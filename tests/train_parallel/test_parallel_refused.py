@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gang_kit import gang
 from muster.train.errors import MeshError
 from muster.train.mesh import DIMS, Layout, Mesh, make_mesh
-from muster.train.optim import clip
+from muster.train.optim import measure
 from muster.train.parallel import Micro, ParallelSettings, check, parallelize, state_dicts
 from muster.train.parallel.pipeline import check_micros, spans
 
@@ -115,7 +115,7 @@ def users_model() -> dict[str, Any]:
         data, targets = torch.randn(8, 6), torch.arange(8) % 3
         rows = slice(mesh.data_rank * 4, mesh.data_rank * 4 + 4)
         loss = prepared.forward_backward([Micro((data[rows],), targets[rows])], loss_sum, 8)
-        found[name] = (float(loss), float(clip(prepared.parts, mesh, None)), sorted(state_dicts(prepared)[0]))
+        found[name] = (float(loss), float(measure(prepared.parts, mesh, None)[0]), sorted(state_dicts(prepared)[0]))
     return found
 
 

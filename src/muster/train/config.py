@@ -124,6 +124,7 @@ class Config:
     model: dict[str, Any] = field(default_factory=dict)  # read by the task: its `Settings`
     data: DataSettings = field(default_factory=DataSettings)
     seed: int = bounded(1, low=0)
+    exact: bool = False  # the same bits in every run and resumed run on a GPU; slower, see docs/training.md
     device: Device = "auto"
     mesh: Layout = parsed(Layout(dp=-1), _layout, "some of dp, fsdp, tp, pp, as {dp: auto, tp: 2}")
     parallel: ParallelSettings = field(default_factory=ParallelSettings)

@@ -15,9 +15,10 @@ from muster import runtime
 from muster.train.config import Config
 from muster.train.errors import Diverged, ReplicasDiffer
 from muster.train.evaluate import evaluate
+from muster.train.exact import exact
 from muster.train.feed import StepInput
 from muster.train.gang import join, leave
-from muster.train.optim import clip
+from muster.train.optim import measure
 from muster.train.optim import step as update
 from muster.train.plan import Plan, make_plan
 from muster.train.readings import Step, noted, say
@@ -40,7 +41,7 @@ class Result:
 def train(config: Config) -> Result:
     """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it."""
     joined = dist.is_initialized()
-    with runtime.phase("build"):
+    with runtime.phase("build"), exact(config.exact):
         plan = make_plan(config, dist.get_world_size() if joined else runtime.world_size())
         with runtime.phase("rendezvous"):
             gang = join(config.device)
@@ -104,16 +105,16 @@ def one_step(run: Session, turn: StepInput) -> None:
         loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
     run.probe.end()
     run.watch.mark("wait" if run.watch.waits else "backward" if run.mesh.size("pp") == 1 else "forward_backward")
-    norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
+    norm, factor = measure(prepared.parts, run.mesh, config.clip, prepared.scaler)
     code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer skips
     skip = (code != 0).float()
     if prepared.scaler is not None:
         overflow = (~norm.isfinite()).float()
-        prepared.scaler.update(overflow)
+        prepared.scaler.update(overflow)  # `factor` has the scale of before
         skip = torch.maximum(skip, overflow)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    update(optimizer, skip)
+    update(optimizer, skip, factor)
     optimizer.zero_grad(set_to_none=True)
     run.watch.mark("optimizer")
     position = run.position

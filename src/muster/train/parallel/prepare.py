@@ -14,7 +14,7 @@ from muster.train.parallel.ddp import replicate
 from muster.train.parallel.fsdp import shard
 from muster.train.parallel.pipeline import Pipeline, spans
 from muster.train.parallel.prepared import Prepared
-from muster.train.parallel.recompute import compile_block, recompute
+from muster.train.parallel.recompute import compile_parts, recompute
 from muster.train.parallel.settings import ParallelSettings
 from muster.train.parallel.tensor import split
 from muster.train.parallel.whole import Whole
@@ -94,8 +94,8 @@ def _prepare(
     if mesh.size("tp") > 1:
         split(part, mesh, settings)
     recompute(blocks, settings.checkpointing)
-    for block in blocks if settings.compile else ():
-        compile_block(block)
+    if settings.compile:
+        compile_parts(part, blocks)
     sharded = mesh.size("fsdp") > 1 or (mesh.size("dp") > 1 and mesh.size("tp") > 1)
     if sharded:
         shard(part, blocks, mesh, settings, precision, last)
