@@ -1,7 +1,7 @@
-"""`exact: true`: a run that repeats to the bit on a GPU, by deterministic operations alone; others are refused by name.
+"""`exact: true`: a run that repeats to the bit on a GPU, by deterministic operations; others are refused by name.
 
-Seeds, random numbers and the order of the data repeat without it, and so does a run on CPUs. What differs on a GPU is the
-order in which some operations add up: those take their deterministic algorithm here, the compiler no longer chooses
+Seeds, random numbers and the order of the data repeat without it, and so does a run on CPUs. What differs on a GPU is
+the order in which some operations add up: those take their deterministic algorithm here, the compiler no longer chooses
 reductions by their time, and attention has no backward pass but flash's and the plain one's.
 """
 
@@ -50,7 +50,8 @@ def exact(on: bool) -> Iterator[None]:
 
 def _switches() -> list[tuple[Any, Callable[[Any], object], Any]]:
     """Each switch of PyTorch as it is, how it is set, and what it must be."""
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    cuda: Any = torch.backends.cuda
+    cudnn = torch.backends.cudnn
     return [
         (torch.are_deterministic_algorithms_enabled(), torch.use_deterministic_algorithms, True),
         (cudnn.deterministic, lambda value: setattr(cudnn, "deterministic", value), True),

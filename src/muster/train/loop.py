@@ -6,6 +6,7 @@ A step never waits for the device: losses and verdicts are read one step later, 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -25,6 +26,7 @@ from muster.train.readings import Step, noted, say
 from muster.train.replicas import check_replicas
 from muster.train.session import Session, session
 from muster.train.sources import report_sources
+from muster.train.startup import Startup
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,20 @@ class Result:
     figures: dict[str, float] = field(default_factory=dict)  # of the last report and the last evaluation
 
 
-def train(config: Config) -> Result:
-    """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it."""
+def train(config: Config, imports: float | None = None) -> Result:
+    """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it. `imports`: seconds
+    that the process took for them before, if it knows."""
+    startup = Startup({} if imports is None else {"imports": imports})
     joined = dist.is_initialized()
     with runtime.phase("build"), exact(config.exact):
         plan = make_plan(config, dist.get_world_size() if joined else runtime.world_size())
         with runtime.phase("rendezvous"):
             gang = join(config.device)
-        with session(plan, gang) as run:
-            found = run.resume()
+        with session(plan, gang, startup) as run:
+            with startup.part("weights"):
+                found = run.resume()
+            if gang.device.type == "cuda":
+                run.saver.prepare(run.snapshot())
             if gang.leads:
                 _introduce(run, found.path if found else None)
             with runtime.phase("training"):
@@ -88,7 +95,7 @@ def steps(run: Session) -> Result:
         one_step(run, turn)
         _compare_replicas(run)
         leads = run.gang.leads
-        run.feed.ask(run.position, leads and run.cadence.due_now(), leads and run.memory.due(run.step, run.state_bytes))
+        run.feed.ask(run.position, leads and run.due_now(), leads and run.memory.due(run.step, run.state_bytes))
         run.tracer.after(run.step)
         watch_saves(run)
     return _finish(run, stopped, evaluated)
@@ -101,7 +108,8 @@ def one_step(run: Session, turn: StepInput) -> None:
     lr = config.optimizer.lr * config.schedule.factor(run.step, config.steps)
     compiles = config.parallel.compile and run.step == run.began  # in the first step, on the host
     run.probe.begin(run.step - run.began)
-    with runtime.phase("compile" if compiles else "training"):
+    first = run.reporter.startup.part("compile") if compiles else nullcontext()
+    with runtime.phase("compile" if compiles else "training"), first:
         loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
     run.probe.end()
     run.watch.mark("wait" if run.watch.waits else "backward" if run.mesh.size("pp") == 1 else "forward_backward")

@@ -48,7 +48,7 @@ def adamw(parts: Sequence[nn.Module], settings: OptimSettings, fused: bool | Non
 def measure(
     parts: Sequence[nn.Module], mesh: Mesh, max_norm: float | None, scaler: Scaler | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradient's global norm, and the factor that clips it to `max_norm` and removes a loss scale; None for neither.
+    """The gradient's global norm, and the factor that clips it to `max_norm` and removes a loss scale, if any.
 
     Both are f32[] on the device, the same on every process. The norm is that of the true gradient, not finite if a part
     of it isn't. The gradients stay as they are: `step` takes the factor. No host sync.

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from muster.train.mesh import Mesh
 from muster.train.parallel.settings import ParallelSettings
 
-# With `exact`: otherwise DDP orders its buckets anew after the first step of a process, and the parts of a reduction over
-# more than two ranks are added up in another order in the first step after a resume. It then says that it need not look.
+# With `exact`: otherwise DDP orders its buckets anew after the first step of a process. Then the first step of a
+# resumed run would add up over more than two ranks in another order than the straight one. DDP finds the look needless.
 _LOOKS: Final = "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
 warnings.filterwarnings("ignore", _LOOKS, UserWarning)
 
