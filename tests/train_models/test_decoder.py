@@ -9,10 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from muster.train.config import read_config
 from muster.train.errors import ConfigError, MeshError
 from muster.train.models import SHAPES, Decoder, DecoderConfig, initialise, shape
 from muster.train.models.layers import Rope, RopeScaling, norm
 from muster.train.models.parts import divisible
+from muster.train.task import make
+from muster.train.tasks.language import Language
 
 LLAMA = DecoderConfig(vocab=61, dim=32, layers=2, heads=4, kv_heads=2, ffn=48, context=16)
 GPT2 = replace(
@@ -172,6 +175,8 @@ def test_norms_compute_in_float32_under_autocast_and_as_torch_does_without(kind)
             same.copy_(mine.copy_(torch.randn(32, generator=draw)))
     x = 3 * torch.randn(4, 7, 32, generator=draw)
     assert torch.equal(ours(x), theirs(x))
+    assert ours.to("meta")(x.to("meta")).shape == x.shape
+    ours.to_empty(device="cpu").load_state_dict(theirs.state_dict())
     half = x.bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         found, wide = ours(half), ours(x)
@@ -209,6 +214,31 @@ def test_it_compiles_as_one_graph(config):
     expected.sum().backward()
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(gradient, model.embed.weight.grad)
+
+
+def test_the_compiled_loss_is_the_loss():
+    torch._dynamo.reset()
+    draw = torch.Generator().manual_seed(4)
+    logits = (3 * torch.randn(2, 8, 61, generator=draw)).bfloat16()
+    targets = torch.randint(0, 61, (2, 8), generator=draw)
+    targets[1, 3:] = -100
+    found = []
+    for compiled in (False, True):
+        given = {"shape": "tiny-llama", "sequence": 8}
+        config = read_config({"task": "language", "steps": 1, "model": given, "parallel": {"compile": compiled}})
+        task, leaf = make(config, []), logits.clone().requires_grad_()
+        assert isinstance(task, Language)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = task.loss(leaf, {"targets": targets})
+        loss.backward()
+        found.append((loss, leaf.grad, hasattr(task._entropy, "_torchdynamo_orig_callable")))
+    (plain, slope, off), (ours, our_slope, on) = found
+    assert (off, on) == (False, True)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, plain)
+    torch.testing.assert_close(our_slope, slope, rtol=1e-2, atol=1e-5)
+    expected = F.cross_entropy(logits[targets != -100].float(), targets[targets != -100], reduction="sum")
+    torch.testing.assert_close(ours, expected)
 
 
 def test_dropout_works_in_training_alone():

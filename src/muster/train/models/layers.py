@@ -166,10 +166,9 @@ class RMSNorm(nn.RMSNorm):
     """Under autocast it is computed in float32, and the result has the stream's own type."""
 
     def forward(self, x: Tensor) -> Tensor:
-        kind = x.device.type
-        if not torch.is_autocast_enabled(kind):
+        if not _autocasts(x):
             return super().forward(x)
-        with torch.autocast(kind, enabled=False):
+        with torch.autocast(x.device.type, enabled=False):
             return F.rms_norm(x.float(), self.normalized_shape, self.weight.float(), self.eps).to(x.dtype)
 
 
@@ -177,11 +176,10 @@ class LayerNorm(nn.LayerNorm):
     """Under autocast it is computed in float32, and the result has the stream's own type."""
 
     def forward(self, x: Tensor) -> Tensor:
-        kind = x.device.type
-        if not torch.is_autocast_enabled(kind):
+        if not _autocasts(x):
             return super().forward(x)
         bias = None if self.bias is None else self.bias.float()
-        with torch.autocast(kind, enabled=False):
+        with torch.autocast(x.device.type, enabled=False):
             return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), bias, self.eps).to(x.dtype)
 
 
@@ -194,9 +192,12 @@ def norm(shape: BlockShape) -> nn.Module:
 def stream(x: Tensor) -> Tensor:
     """The stream as the first block takes it: in bfloat16 under autocast to that, so that each block reads, adds and
     keeps half the bytes. It has float32's range; float16 has not, so that leaves the stream in float32."""
-    kind = x.device.type
-    halved = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is torch.bfloat16
+    halved = _autocasts(x) and torch.get_autocast_dtype(x.device.type) is torch.bfloat16
     return x.to(torch.bfloat16) if halved else x
+
+
+def _autocasts(x: Tensor) -> bool:
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 
 def dropped(x: Tensor, probability: float, training: bool) -> Tensor:
