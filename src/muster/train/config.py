@@ -33,7 +33,7 @@ from muster.train.settings import bounded, duration, parsed, read, short
 
 # ruff: noqa: RUF009 - the functions of `settings` make dataclass fields
 
-_PRECISIONS: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_PRECISIONS: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8"}
 
 
 @dataclass(frozen=True, slots=True)
