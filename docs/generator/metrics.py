@@ -31,7 +31,7 @@ TRAINING: Final = (
     ("lr", "", "learning rate", "train/readings.py"),
     ("grad_norm", "", "norm of the gradient, before it is clipped", "train/readings.py"),
     ("step_s", "seconds", "of a whole step", "train/throughput.py"),
-    ("mfu", "0 to 1", "model FLOPs utilisation, where the device's peak is known", "train/throughput.py"),
+    ("mfu", "0 to 1", "model FLOPs utilisation since the last line, if the peak is known", "train/throughput.py"),
     ("memory", "bytes", "most that was in use so far, of the device, or of the process on a CPU", "train/readings.py"),
     ("ledger", "", "the last 48 bits of the data ledger: runs with one ledger have read the same", "train/readings.py"),
 )
@@ -50,6 +50,8 @@ def metrics_page() -> str:
         + table(head, [(f"`{row[0]}`", row[1], row[2]) for row in SYSTEM])
         + "\n## Of `muster.train`, each step\n\n"
         + table(head, [(f"`{row[0]}`", row[1], row[2]) for row in TRAINING])
-        + "\nAlso `UNIT_per_s` of what the task counts, such as `tokens_per_s`; the seconds of each part, such as "
-        + "`forward_s` and `data_s`; and `eval_loss` of an evaluation.\n"
+        + "\nAlso `UNIT_per_s` of what the task counts, such as `tokens_per_s`, since the last line of output; the "
+        + "seconds of each part, such as `forward_s` and `data_s`; `eval_loss` of an evaluation; and once, with the "
+        + "first step, the seconds of the start: `start/imports_s`, `start/weights_s`, `start/compile_s`, and of all "
+        + "until then `start/first_step_s`.\n"
     )

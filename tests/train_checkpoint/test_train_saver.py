@@ -90,6 +90,19 @@ def test_the_buffer_is_used_again(tmp_path):
         check_loads(saver.newest(), 3, rows=8)
 
 
+def test_the_buffer_can_be_prepared_before_the_first_save(tmp_path):
+    with Saver(tmp_path) as saver:
+        saver.prepare(snapshot(1))
+        prepared = saver._plan[1]
+        saver.save(snapshot(1), wait=True)
+        assert saver._plan[1] is prepared
+        check_loads(saver.newest(), 1)
+        saver.prepare(snapshot(2))
+        saver.save(snapshot(2, rows=8), wait=True)  # other shapes than it was prepared for
+        check_loads(saver.newest(), 2, rows=8)
+        saver.prepare(snapshot(3))  # and never used
+
+
 def test_the_same_step_again_replaces_the_first(tmp_path):
     for _ in range(3):
         save(tmp_path, 7)

@@ -9,10 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from muster.train.config import read_config
 from muster.train.errors import ConfigError, MeshError
 from muster.train.models import SHAPES, Decoder, DecoderConfig, initialise, shape
-from muster.train.models.layers import Rope, RopeScaling
+from muster.train.models.layers import Rope, RopeScaling, norm
 from muster.train.models.parts import divisible
+from muster.train.task import make
+from muster.train.tasks.language import Language
 
 LLAMA = DecoderConfig(vocab=61, dim=32, layers=2, heads=4, kv_heads=2, ffn=48, context=16)
 GPT2 = replace(
@@ -149,6 +152,55 @@ def test_autocast_computes_products_in_bfloat16(config):
 
 
 @BOTH
+def test_the_stream_is_bfloat16_under_autocast_to_it_alone(config):
+    seen = {}
+    for given in (torch.bfloat16, torch.float16, None):
+        model, types = built(config), []
+        for block in model.blocks.values():
+            block.register_forward_hook(lambda _, __, output, types=types: types.append(output.dtype))
+            block.ffn_norm.register_forward_hook(lambda _, __, output, types=types: types.append(output.dtype))
+        with torch.autocast("cpu", given, enabled=given is not None):
+            model(tokens())
+        seen[given] = set(types)
+    assert seen == {torch.bfloat16: {torch.bfloat16}, torch.float16: {torch.float32}, None: {torch.float32}}
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_norms_compute_in_float32_under_autocast_and_as_torch_does_without(kind):
+    ours = norm(replace(GPT2, norm=kind).block)
+    theirs = (nn.RMSNorm(32, eps=1e-6) if kind == "rms" else nn.LayerNorm(32, eps=1e-6)).requires_grad_(False)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for mine, same in zip(ours.parameters(), theirs.parameters(), strict=True):
+            same.copy_(mine.copy_(torch.randn(32, generator=draw)))
+    x = 3 * torch.randn(4, 7, 32, generator=draw)
+    assert torch.equal(ours(x), theirs(x))
+    assert ours.to("meta")(x.to("meta")).shape == x.shape
+    ours.to_empty(device="cpu").load_state_dict(theirs.state_dict())
+    half = x.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, wide = ours(half), ours(x)
+    assert torch.equal(found, theirs(half.float()).bfloat16())
+    assert torch.equal(wide, theirs(x))
+
+
+@BOTH
+def test_it_compiles_as_one_graph_under_autocast(config):
+    torch._dynamo.reset()
+    model, given = built(config), tokens()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = []
+    for run in (compiled, model):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = run(given)
+        logits.float().square().sum().backward()
+        found.append((logits, model.embed.weight.grad, model.norm.weight.grad))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.02)
+
+
+@BOTH
 def test_it_compiles_as_one_graph(config):
     torch._dynamo.reset()
     model = built(config)
@@ -162,6 +214,31 @@ def test_it_compiles_as_one_graph(config):
     expected.sum().backward()
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(gradient, model.embed.weight.grad)
+
+
+def test_the_compiled_loss_is_the_loss():
+    torch._dynamo.reset()
+    draw = torch.Generator().manual_seed(4)
+    logits = (3 * torch.randn(2, 8, 61, generator=draw)).bfloat16()
+    targets = torch.randint(0, 61, (2, 8), generator=draw)
+    targets[1, 3:] = -100
+    found = []
+    for compiled in (False, True):
+        given = {"shape": "tiny-llama", "sequence": 8}
+        config = read_config({"task": "language", "steps": 1, "model": given, "parallel": {"compile": compiled}})
+        task, leaf = make(config, []), logits.clone().requires_grad_()
+        assert isinstance(task, Language)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = task.loss(leaf, {"targets": targets})
+        loss.backward()
+        found.append((loss, leaf.grad, hasattr(task._entropy, "_torchdynamo_orig_callable")))
+    (plain, slope, off), (ours, our_slope, on) = found
+    assert (off, on) == (False, True)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, plain)
+    torch.testing.assert_close(our_slope, slope, rtol=1e-2, atol=1e-5)
+    expected = F.cross_entropy(logits[targets != -100].float(), targets[targets != -100], reduction="sum")
+    torch.testing.assert_close(ours, expected)
 
 
 def test_dropout_works_in_training_alone():

@@ -18,7 +18,7 @@ from muster.train.mesh import Layout, Mesh, make_mesh
 from muster.train.models.decoder import Decoder, DecoderConfig
 from muster.train.models.initial import initialise
 from muster.train.models.vision import Vision, VisionConfig
-from muster.train.optim import OptimSettings, adamw, clip, step
+from muster.train.optim import OptimSettings, adamw, measure, step
 from muster.train.parallel import Micro, ParallelSettings, Prepared, parallelize, state_dicts
 from muster.train.precision import SLOW_PATH, Precision
 
@@ -173,9 +173,9 @@ def train_step(
     optimizer.zero_grad()
     micros = share(case, prepared.mesh, tokens, targets)
     loss = prepared.forward_backward(micros, loss_sum, int((targets != IGNORED).sum()))
-    norm = clip(prepared.parts, prepared.mesh, case.max_norm, prepared.scaler)
+    norm, factor = measure(prepared.parts, prepared.mesh, case.max_norm, prepared.scaler)
     skip = (~norm.isfinite()).float()
-    step(optimizer, skip)
+    step(optimizer, skip, factor)
     if prepared.scaler is not None:
         prepared.scaler.update(skip)
     return loss, norm

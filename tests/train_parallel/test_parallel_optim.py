@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from gang_kit import gang
 from muster.train.mesh import Layout, make_mesh
-from muster.train.optim import OptimSettings, adamw, clip, step
+from muster.train.optim import OptimSettings, adamw, measure, step
 from muster.train.parallel import ParallelSettings, state_dicts
 from muster.train.precision import Precision
 
@@ -90,10 +90,13 @@ def test_clipping_leaves_short_gradients_alone() -> None:
     model = nn.Linear(3, 2, bias=False)
     model.weight.grad = torch.full((2, 3), 2.0)
     mesh = make_mesh(ALONE, "cpu")
-    assert clip([model], mesh, 100.0).item() == pytest.approx(24**0.5)
-    assert torch.equal(model.weight.grad, torch.full((2, 3), 2.0))
-    assert clip([model], mesh, 1.0).item() == pytest.approx(24**0.5)
-    assert model.weight.grad.norm().item() == pytest.approx(1.0, rel=1e-5)
+    norm, factor = measure([model], mesh, 100.0)
+    assert (norm.item(), factor.item()) == (pytest.approx(24**0.5), 1.0)
+    norm, factor = measure([model], mesh, 1.0)
+    assert norm.item() == pytest.approx(24**0.5)
+    assert (factor * model.weight.grad).norm().item() == pytest.approx(1.0, rel=1e-5)
+    assert measure([model], mesh, None) == (norm, None)
+    assert torch.equal(model.weight.grad, torch.full((2, 3), 2.0)), "only the step multiplies"
 
 
 def test_a_scale_grows_and_falls() -> None:
@@ -124,9 +127,9 @@ def overflow() -> list[dict[str, object]]:
             parameter.grad = torch.ones_like(parameter)
         if mesh.rank == 1:
             _local(next(iter(prepared.parts[0].parameters())).grad).view(-1)[0] = float("inf")
-        norm = clip(prepared.parts, mesh, 1.0, prepared.scaler)
+        norm, factor = measure(prepared.parts, mesh, 1.0, prepared.scaler)
         skip = (~norm.isfinite()).float()
-        step(optimizer, skip)
+        step(optimizer, skip, factor)
         assert prepared.scaler is not None
         prepared.scaler.update(skip)
         kept = all(torch.equal(before[name], _local(p)) for name, p in prepared.named_parameters())
@@ -153,18 +156,43 @@ def _stepped(layout: dict[str, int], mesh: object, with_fused: bool) -> list[Ten
     prepared = prepare(Case("", layout, config=LLAMA), mesh)  # type: ignore[arg-type]
     optimizer = adamw(prepared.parts, OPTIM, fused=with_fused)
     draw = torch.Generator().manual_seed(5)
-    for skip in (0.0, 1.0, 0.0):
+    for skip, max_norm in ((0.0, 1.0), (1.0, 1.0), (0.0, 1e3), (0.0, None)):
         for parameter in prepared.parts[0].parameters():
             parameter.grad = torch.zeros_like(parameter)
             _local(parameter.grad).copy_(torch.randn(_local(parameter.grad).shape, generator=draw))
-        step(optimizer, torch.tensor(skip))
+        step(optimizer, torch.tensor(skip), measure(prepared.parts, mesh, max_norm)[1])
     _, optim = state_dicts(prepared, optimizer)
-    assert {float(value) for name, value in optim.items() if name.endswith(".step")} == {2.0}
+    assert {float(value) for name, value in optim.items() if name.endswith(".step")} == {3.0}
     return [_local(parameter).clone() for _, parameter in prepared.named_parameters()]
 
 
-def test_fused_steps_are_masked_on_the_device() -> None:
+def test_fused_steps_are_clipped_and_masked_on_the_device() -> None:
     assert gang(2, fused) == [[True] * 4] * 2
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("scale", [None, 1024.0])
+def test_a_clipped_step_is_that_of_clipped_gradients(fused: bool, scale: float | None) -> None:
+    """As PyTorch clips them: first the gradients are multiplied, and then there is a step."""
+    mesh, draw = make_mesh(ALONE, "cpu"), torch.Generator().manual_seed(2)
+    ours, theirs = nn.Linear(7, 5), nn.Linear(7, 5)
+    theirs.load_state_dict(ours.state_dict())
+    scaler = Precision("float16", initial_scale=scale).scaler(mesh.device) if scale else None
+    settings = OptimSettings(lr=0.1, weight_decay=0.0, eps=0.1)  # so that the size of a gradient matters
+    optimizer, plain = adamw([ours], settings, fused=fused), torch.optim.AdamW(
+        theirs.parameters(), lr=0.1, betas=settings.betas, eps=0.1, weight_decay=0.0
+    )  # fmt: skip
+    for _ in range(3):
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            other.grad = torch.randn(mine.shape, generator=draw)
+            mine.grad = other.grad * (scale or 1.0)
+        norm, factor = measure([ours], mesh, 0.5, scaler)
+        torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(theirs.parameters(), 0.5))
+        step(optimizer, torch.zeros(()), factor)
+        plain.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other)
+    assert not {"grad_scale", "found_inf"} & vars(optimizer).keys()
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from gang_kit import gang
 from muster.train.errors import MeshError
 from muster.train.mesh import DIMS, Layout, Mesh, make_mesh
-from muster.train.optim import clip
+from muster.train.optim import measure
 from muster.train.parallel import Micro, ParallelSettings, check, parallelize, state_dicts
 from muster.train.parallel.pipeline import check_micros, spans
+from muster.train.precision import Precision
 
 S = ParallelSettings
 
@@ -33,11 +34,12 @@ S = ParallelSettings
         (Case("", {}, S(offload=True)), "the mesh is one process: it moves shards; give fsdp 2 or more"),
         (Case("", {"fsdp": 2, "tp": 2}, S(compile=True)), "compiled blocks take no tp; use tp 1"),
         (Case("", {"tp": 2}, S(sequence=True), config=VISION), "can't be split so"),
+        (Case("", {"dp": 2, "tp": 2}, precision=Precision("float8")), "precision is fp8, but the mesh is dp 2 x tp 2"),
     ],
 )
 def test_a_combination_is_refused(case: Case, words: str) -> None:
     with pytest.raises(MeshError, match=words):
-        check(build(case), _imagined(case.layout), case.settings, sequence=8)
+        check(build(case), _imagined(case.layout), case.settings, sequence=8, precision=case.precision)
 
 
 def test_a_model_of_no_parts_is_refused() -> None:
@@ -45,6 +47,20 @@ def test_a_model_of_no_parts_is_refused() -> None:
         check(nn.Linear(2, 2), _imagined({"tp": 2}), S())
     with pytest.raises(MeshError, match=r"parallel\.checkpointing is full, but Linear has no `blocks`"):
         check(nn.Linear(2, 2), _imagined({}), S(checkpointing="full"))
+    with pytest.raises(MeshError, match="precision is fp8, but Linear has no `blocks` with linear layers"):
+        check(nn.Linear(2, 2), _imagined({}), S(), precision=Precision("float8"))
+
+
+def test_devices_without_8_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100-SXM4-80GB")
+    mesh = replace(_imagined({}), device=torch.device("cuda", 0))
+    for has, refused in (((8, 0), True), ((8, 9), False), ((9, 0), False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, has=has: has)
+        if not refused:
+            check(build(Case("")), mesh, S(), precision=Precision("float8"))
+            continue
+        with pytest.raises(MeshError, match=r"A100-SXM4-80GB has compute capability 8\.0, and 8\.9 is needed"):
+            check(build(Case("")), mesh, S(), precision=Precision("float8"))
 
 
 def test_too_few_blocks_and_micro_batches_are_refused() -> None:
@@ -115,7 +131,7 @@ def users_model() -> dict[str, Any]:
         data, targets = torch.randn(8, 6), torch.arange(8) % 3
         rows = slice(mesh.data_rank * 4, mesh.data_rank * 4 + 4)
         loss = prepared.forward_backward([Micro((data[rows],), targets[rows])], loss_sum, 8)
-        found[name] = (float(loss), float(clip(prepared.parts, mesh, None)), sorted(state_dicts(prepared)[0]))
+        found[name] = (float(loss), float(measure(prepared.parts, mesh, None)[0]), sorted(state_dicts(prepared)[0]))
     return found
 
 

@@ -34,7 +34,7 @@ MISTAKEN: Final = 2
 STOPPED: Final = 75  # EX_TEMPFAIL of sysexits.h: not done, try again
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None, imports: float | None = None) -> int:
     args = _arguments(words)
     try:
         config = read_config(args.config, args.overrides)
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         checked = _checked(config)
         if checked is not None:
             return checked
-        return STOPPED if train(config).stopped else 0
+        return STOPPED if train(config, imports).stopped else 0
     except (ConfigError, DataError) as error:
         return _print_error(error, MISTAKEN)
     except TrainError as error:

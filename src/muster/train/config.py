@@ -33,7 +33,7 @@ from muster.train.settings import bounded, duration, parsed, read, short
 
 # ruff: noqa: RUF009 - the functions of `settings` make dataclass fields
 
-_PRECISIONS: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_PRECISIONS: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ class Config:
     model: dict[str, Any] = field(default_factory=dict)  # read by the task: its `Settings`
     data: DataSettings = field(default_factory=DataSettings)
     seed: int = bounded(1, low=0)
+    exact: bool = False  # the same bits in every run and resumed run on a GPU; slower, see docs/training.md
     device: Device = "auto"
     mesh: Layout = parsed(Layout(dp=-1), _layout, "some of dp, fsdp, tp, pp, as {dp: auto, tp: 2}")
     parallel: ParallelSettings = field(default_factory=ParallelSettings)

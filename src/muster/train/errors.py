@@ -11,6 +11,7 @@ TrainError                  what happened, with the numbers, and what to do
 │   ├── NoGoodCheckpoint    the run has saved checkpoints, and none of them can be loaded
 │   └── StartMissing        the checkpoint of another run that the job starts from can't be had
 ├── ModelFileError          a file or folder with a model's weights that is damaged or of a kind not known here
+├── NotExact                `exact` is on, and something can't be repeated to the bit
 ├── Diverged                a guard stopped the run: NaN, an exploding gradient or a loss spike
 └── ReplicasDiffer          data-parallel replicas whose weights are not the same
 
@@ -84,6 +85,10 @@ class StartMissing(CheckpointError):
 
 class ModelFileError(TrainError):
     """A file or folder with a model's weights that is damaged or of a kind that is not known here."""
+
+
+class NotExact(TrainError):
+    """`exact` is on, and something of the run can't be repeated to the bit."""
 
 
 class Diverged(TrainError):

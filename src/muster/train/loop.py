@@ -6,6 +6,7 @@ A step never waits for the device: losses and verdicts are read one step later, 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -15,15 +16,17 @@ from muster import runtime
 from muster.train.config import Config
 from muster.train.errors import Diverged, ReplicasDiffer
 from muster.train.evaluate import evaluate
+from muster.train.exact import exact
 from muster.train.feed import StepInput
 from muster.train.gang import join, leave
-from muster.train.optim import clip
+from muster.train.optim import measure
 from muster.train.optim import step as update
 from muster.train.plan import Plan, make_plan
 from muster.train.readings import Step, noted, say
 from muster.train.replicas import check_replicas
 from muster.train.session import Session, session
 from muster.train.sources import report_sources
+from muster.train.startup import Startup
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,20 @@ class Result:
     figures: dict[str, float] = field(default_factory=dict)  # of the last report and the last evaluation
 
 
-def train(config: Config) -> Result:
-    """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it."""
+def train(config: Config, imports: float | None = None) -> Result:
+    """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it. `imports`: seconds
+    that the process took for them before, if it knows."""
+    startup = Startup({} if imports is None else {"imports": imports})
     joined = dist.is_initialized()
-    with runtime.phase("build"):
+    with runtime.phase("build"), exact(config.exact):
         plan = make_plan(config, dist.get_world_size() if joined else runtime.world_size())
         with runtime.phase("rendezvous"):
             gang = join(config.device)
-        with session(plan, gang) as run:
-            found = run.resume()
+        with session(plan, gang, startup) as run:
+            with startup.part("weights"):
+                found = run.resume()
+            if gang.device.type == "cuda":
+                run.saver.prepare(run.snapshot())
             if gang.leads:
                 _introduce(run, found.path if found else None)
             with runtime.phase("training"):
@@ -87,7 +95,7 @@ def steps(run: Session) -> Result:
         one_step(run, turn)
         _compare_replicas(run)
         leads = run.gang.leads
-        run.feed.ask(run.position, leads and run.cadence.due_now(), leads and run.memory.due(run.step, run.state_bytes))
+        run.feed.ask(run.position, leads and run.due_now(), leads and run.memory.due(run.step, run.state_bytes))
         run.tracer.after(run.step)
         watch_saves(run)
     return _finish(run, stopped, evaluated)
@@ -100,20 +108,21 @@ def one_step(run: Session, turn: StepInput) -> None:
     lr = config.optimizer.lr * config.schedule.factor(run.step, config.steps)
     compiles = config.parallel.compile and run.step == run.began  # in the first step, on the host
     run.probe.begin(run.step - run.began)
-    with runtime.phase("compile" if compiles else "training"):
+    first = run.reporter.startup.part("compile") if compiles else nullcontext()
+    with runtime.phase("compile" if compiles else "training"), first:
         loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
     run.probe.end()
     run.watch.mark("wait" if run.watch.waits else "backward" if run.mesh.size("pp") == 1 else "forward_backward")
-    norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
+    norm, factor = measure(prepared.parts, run.mesh, config.clip, prepared.scaler)
     code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer skips
     skip = (code != 0).float()
     if prepared.scaler is not None:
         overflow = (~norm.isfinite()).float()
-        prepared.scaler.update(overflow)
+        prepared.scaler.update(overflow)  # `factor` has the scale of before
         skip = torch.maximum(skip, overflow)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    update(optimizer, skip)
+    update(optimizer, skip, factor)
     optimizer.zero_grad(set_to_none=True)
     run.watch.mark("optimizer")
     position = run.position

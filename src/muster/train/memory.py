@@ -72,6 +72,10 @@ class MemorySaves:
         if self.saver is not None:
             self.saver.clear()
 
+    def poll(self) -> Saving | None:
+        """The last save, finished or not."""
+        return self.saver.poll() if self.saver is not None else None
+
     def due(self, step: int, size: Callable[[], int]) -> bool:
         """Whether the state after this step should be kept. `size`: about how large it is, in bytes."""
         if self.saver is None or self.every is None or self._off:

@@ -1,4 +1,4 @@
-"""The optimizer: AdamW with decay groups, gradient clipping by the global norm, and a step that can be masked."""
+"""The optimizer: AdamW with decay groups, and a step that clips by the global norm and can be masked."""
 
 from __future__ import annotations
 
@@ -45,39 +45,45 @@ def adamw(parts: Sequence[nn.Module], settings: OptimSettings, fused: bool | Non
     )
 
 
-def clip(parts: Sequence[nn.Module], mesh: Mesh, max_norm: float | None, scaler: Scaler | None = None) -> Tensor:
-    """Clips the gradient to `max_norm`. Returns its global norm, f32[] on the device, the same on every process.
+def measure(
+    parts: Sequence[nn.Module], mesh: Mesh, max_norm: float | None, scaler: Scaler | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient's global norm, and the factor that clips it to `max_norm` and removes a loss scale, if any.
 
-    A loss scale is removed from the gradients in the same pass; the norm is that of the true gradient. It is not finite
-    if a gradient isn't. With `max_norm` None it only measures. No host sync.
+    Both are f32[] on the device, the same on every process. The norm is that of the true gradient, not finite if a part
+    of it isn't. The gradients stay as they are: `step` takes the factor. No host sync.
     """
-    grads = _local_grads(parts)
-    norm = _norm(grads, mesh)
-    factor = torch.ones_like(norm)
+    norm = _norm(_local_grads(parts), mesh)
+    factor = None
     if scaler is not None:
-        factor = factor / scaler.scale
+        factor = scaler.scale.reciprocal()
         norm = norm * factor
     if max_norm is not None:
-        factor = factor * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
-    if scaler is not None or max_norm is not None:
-        _multiply([grad for grad, _ in grads], factor)
-    return norm
+        clipping = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        factor = clipping if factor is None else factor * clipping
+    return norm, factor
 
 
-def step(optimizer: Optimizer, skip: Tensor | None = None) -> None:
-    """One step of the optimizer; none if `skip` (f32[], the same on every process) is not zero.
+def step(optimizer: Optimizer, skip: Tensor | None = None, factor: Tensor | None = None) -> None:
+    """One step of the optimizer with the gradients multiplied by `factor`; none if `skip` is not zero. Both are f32[],
+    the same on every process.
 
-    The fused optimizer (CUDA) checks `skip` on the device, without a host sync; otherwise the host reads it.
+    The fused optimizer (CUDA) takes both on the device, without a host sync and without another pass over the
+    gradients. For any other the host reads `skip`, and the gradients are multiplied in place.
     """
-    if skip is None:
-        optimizer.step()
-    elif optimizer.defaults.get("fused"):
-        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the fused kernels look for it here
+    if optimizer.defaults.get("fused"):
+        # The fused kernels look for these two: they divide by the one, and do nothing where the other is not zero.
+        given = {} if skip is None else {"found_inf": skip.float()}
+        given |= {} if factor is None else {"grad_scale": factor.reciprocal()}
+        vars(optimizer).update(given)
         try:
             optimizer.step()
         finally:
-            del optimizer.found_inf  # type: ignore[attr-defined]
-    elif not bool(skip):
+            for name in given:
+                delattr(optimizer, name)
+    elif skip is None or not bool(skip):
+        if factor is not None:
+            _multiply(optimizer, factor)
         optimizer.step()
 
 
@@ -147,9 +153,12 @@ def _square_sum(grads: list[Tensor], device: torch.device) -> Tensor:
     return torch.stack(norms).square().sum().to(device, non_blocking=True)
 
 
-def _multiply(grads: list[Tensor], factor: Tensor) -> None:
+def _multiply(optimizer: Optimizer, factor: Tensor) -> None:
     by_device: dict[torch.device, list[Tensor]] = {}
-    for grad in grads:
-        by_device.setdefault(grad.device, []).append(grad)
+    for group in optimizer.param_groups:
+        for grad in (parameter.grad for parameter in group["params"]):
+            if grad is not None:
+                local = grad.to_local() if isinstance(grad, DTensor) else grad
+                by_device.setdefault(local.device, []).append(local)
     for device, found in by_device.items():
         torch._foreach_mul_(found, factor.to(device))  # the host waits only for offloaded gradients

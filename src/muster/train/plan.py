@@ -112,7 +112,7 @@ def _check_split(
 ) -> None:
     mesh = Mesh(layout, torch.device("cpu"), None, dict.fromkeys(DIMS, 0))  # only sizes: no process group exists yet
     try:
-        check_parts(model, mesh, config.parallel, getattr(task, "sequence", None))
+        check_parts(model, mesh, config.parallel, getattr(task, "sequence", None), config.precision)
         if micros is not None and layout.pp > 1:
             check_micros(micros, mesh, config.parallel)
     except MeshError as error:

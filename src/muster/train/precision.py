@@ -1,7 +1,8 @@
 """Number formats: the dtype of matrix products, and the loss scale that keeps float16 gradients from underflow.
 
 Weights, gradients and optimizer state stay float32. bfloat16 and float16 are used only in products: by autocast, or by
-FSDP's policy, which also sends the weights in half the bytes and still reduces gradients in float32.
+FSDP's policy, which also sends the weights in half the bytes and still reduces gradients in float32. float8 is bfloat16
+with the large products of blocks in 8 bits (`train.float8`).
 """
 
 from __future__ import annotations
@@ -24,20 +25,26 @@ from muster.train.settings import bounded
 SLOW_PATH: Final = "mkldnn_matmul failed, switching to BLAS gemm"
 warnings.filterwarnings("ignore", SLOW_PATH, UserWarning)
 
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float8": torch.bfloat16,  # of all but the products in 8 bits
+}
 
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtype of products. `initial_scale` and `growth_steps` apply only to float16."""
+    """The dtype of products; in short `precision: fp32`, `bf16`, `fp16` or `fp8`. `initial_scale` and `growth_steps`
+    apply only to float16."""
 
-    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute: Literal["float32", "bfloat16", "float16", "float8"] = "float32"
     initial_scale: float = bounded(65536.0, above=0.0)
     growth_steps: int = bounded(2000, low=1)  # consecutive good steps before the scale doubles
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of products."""
+        """The dtype of products, and for float8 that of the others."""
         return DTYPES[self.compute]
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from muster import runtime
+from muster.train.startup import Startup
 from muster.train.throughput import Laps, Meter, memory
 
 LEDGER_BITS: Final = 48  # of the ledger in a report: exact in a report's float64
@@ -78,10 +79,12 @@ class Reporter:
     device: torch.device
     steps: int
     print_every: int
+    startup: Startup = field(default_factory=Startup)
     last: dict[str, float] = field(default_factory=dict)
+    _first: float | None = None  # seconds from the start to the first step, until a line has told it
 
     def step(self, read: Read) -> None:
-        step = read.step
+        step, is_first = read.step, not self.last
         figures = {"loss": read.loss, "lr": step.lr, "grad_norm": read.norm}
         figures |= self.meter.figures(step.items, read.laps)
         figures |= {"memory": memory(self.device), "ledger": float(step.ledger & ((1 << LEDGER_BITS) - 1))}
@@ -89,8 +92,14 @@ class Reporter:
         runtime.spent("data", figures["data_s"])
         runtime.progress(step.number, total=self.steps)
         self.last = figures
+        if is_first:
+            self._first = self.startup.stepped()
+            runtime.log({f"start/{name}_s": seconds for name, seconds in self.startup.parts.items()}, step.number)
         if step.number % self.print_every == 0 or step.number == self.steps:
             self._line(step.number, figures)
+            self.meter.line()
+        elif is_first:
+            self.meter.line()  # it compiled and warmed up: the line tells that apart
 
     def evaluation(self, step: int, figures: dict[str, float]) -> None:
         runtime.report(step=step, **{f"eval_{name}": value for name, value in figures.items()})
@@ -102,6 +111,10 @@ class Reporter:
         words += [f"grad norm {figures['grad_norm']:.3f}", f"{figures[f'{unit}_per_s']:,.0f} {unit}/s"]
         if "mfu" in figures:
             words.append(f"MFU {figures['mfu']:.1%}")
+        words += self.meter.window.stalls()
+        if self._first is not None:
+            words.append(f"first step {self._first:.1f} s")
+            self._first = None
         say("  ".join(words))
 
 

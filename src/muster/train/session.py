@@ -33,6 +33,7 @@ from muster.train.plan import Plan
 from muster.train.profile import Tracer
 from muster.train.readings import Readings, Reporter, noted
 from muster.train.saves import Cadence, cadence
+from muster.train.startup import Startup
 from muster.train.task import Counts, FillsParameters, Initialises
 from muster.train.throughput import Meter, Stopwatch, peak_flops
 from muster.train.waiting import WaitProbe
@@ -88,6 +89,13 @@ class Session:
 
     def due(self) -> bool:
         return self.step > self.began and self.cadence.due_at(self.step)
+
+    def due_now(self) -> bool:
+        """Whether a save is due by this rank's clock, and would not have to wait: neither on disk nor in memory another
+        one is still being written. One that is put off is due as soon as that is done."""
+        return self.cadence.due_now() and not any(
+            last is not None and not last.done for last in (self.saver.poll(), self.memory.poll())
+        )
 
     def save(self, wait: bool = False) -> None:
         """Saves the current state, unless it is saved already. With `wait`, returns when it is committed."""
@@ -175,8 +183,9 @@ class Session:
 
 
 @contextmanager
-def session(plan: Plan, gang: Gang) -> Iterator[Session]:
+def session(plan: Plan, gang: Gang, startup: Startup | None = None) -> Iterator[Session]:
     """Creates a run that is ready for its first step, or for the step after its checkpoint."""
+    startup = startup or Startup()
     config, mesh = plan.config, make_mesh(plan.layout, gang.device)
     place, folder = where(config), run_folder(config)
     keep = config.checkpoint.keep or int(os.environ.get(wire.CHECKPOINT_KEEP, KEEP))
@@ -185,7 +194,8 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
     with saver, memory, Requests(folder, config.checkpoint.grace) as requests, _loader(plan, mesh) as loader:
         with runtime.phase("load"):
             found = saver.newest(memory=memory.saver)
-        prepared = _prepared(plan, mesh, found is not None)
+        with startup.part("weights"):
+            prepared = _prepared(plan, mesh, found is not None)
         seed_rank(config.seed, mesh.data_rank, 0)
         tracer = Tracer(config.profile, folder, gang.device, gang.rank)
         run = Session(
@@ -204,7 +214,7 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
             watch=_stopwatch(prepared, gang),
             probe=_wait_probe(prepared, gang),
             readings=Readings(gang.device),
-            reporter=Reporter(_meter(plan, gang), gang.device, config.steps, config.print_every),
+            reporter=Reporter(_meter(plan, gang), gang.device, config.steps, config.print_every, startup),
             end=min(config.steps, runtime.preflight_steps() or config.steps),
             found=found,
         )

@@ -36,6 +36,8 @@ PEAKS: Final = {
 # `wait`: for the other ranks: before the step, for those whose data or host is slower; with DDP from the last gradient
 # of its own until those of all are there; with other layouts the share that `waiting` measures.
 PARTS: Final = ("data", "forward", "backward", "wait", "optimizer", "save", "evaluate")
+STALLS: Final = (("save", "saving"), ("evaluate", "evaluating"))
+NOTABLE: Final = 0.01  # of a window: a stall that its line tells of
 
 
 def peak_flops(device: torch.device) -> float | None:
@@ -119,22 +121,54 @@ class Laps:
 
 
 @dataclass(slots=True)
+class Window:
+    """What the steps since the last line had and took. Their laps follow each other without a gap, so this is the wall
+    clock's time: with saves, evaluations, and every wait."""
+
+    items: int = 0
+    seconds: float = 0.0
+    spent: dict[str, float] = field(default_factory=dict)
+
+    def add(self, items: int, spent: dict[str, float]) -> None:
+        self.items += items
+        self.seconds += sum(spent.values())
+        for name, seconds in spent.items():
+            self.spent[name] = self.spent.get(name, 0.0) + seconds
+
+    @property
+    def rate(self) -> float:
+        """Items a second."""
+        return self.items / self.seconds if self.seconds else 0.0
+
+    def stalls(self) -> list[str]:
+        """What stopped training for a notable part of the time, in words."""
+        found = ((word, self.spent.get(name, 0.0)) for name, word in STALLS)
+        notable = ((word, spent) for word, spent in found if spent >= NOTABLE * self.seconds and spent > 0)
+        return [f"{word} took {spent:.1f} of {self.seconds:.1f} s" for word, spent in notable]
+
+
+@dataclass(slots=True)
 class Meter:
-    """Converts the laps of a step to the figures of its report."""
+    """Converts the laps of steps to the figures of their reports."""
 
     unit: str  # the name of an item: tokens, images
     flops: float | None  # of the model per item, forward and backward
     peak: float | None  # FLOP/s of one device
     world: int
+    window: Window = field(default_factory=Window)
 
     def figures(self, items: int, laps: Laps) -> dict[str, float]:
-        """`items_per_s`, `step_s`, `<part>_s` for each part of the step and `mfu` where it is known."""
+        """`step_s` and `<part>_s` of this step; `<items>_per_s`, and `mfu` where it is known, since the last line."""
         spent = laps.seconds()
-        whole = sum(spent.values())
-        rate = items / whole if whole else 0.0
+        self.window.add(items, spent)
+        rate = self.window.rate
         parts = {f"{name}_s": spent.get(name, 0.0) for name in PARTS}
         parts |= {f"{name}_s": seconds for name, seconds in spent.items()}
-        figures = {f"{self.unit}_per_s": rate, "step_s": whole, **parts}
+        figures = {f"{self.unit}_per_s": rate, "step_s": sum(spent.values()), **parts}
         if self.flops and self.peak:
             figures["mfu"] = self.flops * rate / (self.peak * self.world)
         return figures
+
+    def line(self) -> None:
+        """A line was printed: the next window begins."""
+        self.window = Window()

@@ -119,6 +119,14 @@ class Saver:
             if keep is None or (keep.store, keep.folder) != (store, each.folder):
                 store.delete(each.folder)
 
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Does for the first save what the later ones have already: makes the plan, and in the background the host
+        memory for the copy."""
+        tensors = dict(snapshot.tensors())
+        plan = make_plan(tensors, self._control, self._opened().file_bytes)
+        self._plan = signature(tensors), plan
+        self._stage.prepare(plan, tensors)
+
     def save(self, snapshot: Snapshot, wait: bool = False) -> Saving | None:
         """Copies the snapshot and writes it in the background; with `wait`, returns when it is committed.
 

@@ -24,6 +24,7 @@ from muster.train.models.layers import (
     norm,
     norm_parameters,
     problems,
+    stream,
 )
 
 
@@ -121,7 +122,7 @@ class Decoder(nn.Module):
         x: Tensor = self.embed(tokens)
         if self.positions is not None:
             x = x + self.positions(torch.arange(seq, device=tokens.device))
-        return dropped(x, self.config.dropout, self.training)
+        return dropped(stream(x), self.config.dropout, self.training)
 
     def tie(self) -> None:
         if not self.config.tied or self.head is None or self.embed is None or self.head.weight is self.embed.weight:

@@ -162,10 +162,42 @@ class Rope(nn.Module):
         return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)])
 
 
+class RMSNorm(nn.RMSNorm):
+    """Under autocast it is computed in float32, and the result has the stream's own type."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not _autocasts(x):
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return F.rms_norm(x.float(), self.normalized_shape, self.weight.float(), self.eps).to(x.dtype)
+
+
+class LayerNorm(nn.LayerNorm):
+    """Under autocast it is computed in float32, and the result has the stream's own type."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not _autocasts(x):
+            return super().forward(x)
+        bias = None if self.bias is None else self.bias.float()
+        with torch.autocast(x.device.type, enabled=False):
+            return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), bias, self.eps).to(x.dtype)
+
+
 def norm(shape: BlockShape) -> nn.Module:
     if shape.norm == "rms":
-        return nn.RMSNorm(shape.dim, eps=shape.eps)
-    return nn.LayerNorm(shape.dim, eps=shape.eps, bias=shape.bias)
+        return RMSNorm(shape.dim, eps=shape.eps)
+    return LayerNorm(shape.dim, eps=shape.eps, bias=shape.bias)
+
+
+def stream(x: Tensor) -> Tensor:
+    """The stream as the first block takes it: in bfloat16 under autocast to that, so that each block reads, adds and
+    keeps half the bytes. It has float32's range; float16 has not, so that leaves the stream in float32."""
+    halved = _autocasts(x) and torch.get_autocast_dtype(x.device.type) is torch.bfloat16
+    return x.to(torch.bfloat16) if halved else x
+
+
+def _autocasts(x: Tensor) -> bool:
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 
 def dropped(x: Tensor, probability: float, training: bool) -> Tensor:

@@ -4,8 +4,8 @@ mesh = make_mesh(Layout.parse({"dp": 2, "tp": 2}), "cuda")
 prepared = parallelize(model, mesh, settings, precision, initialise=lambda part: initialise(part, seed=1))
 optimizer = adamw(prepared.parts, OptimSettings())
 loss = prepared.forward_backward(micros, loss_fn, total)
-norm = clip(prepared.parts, mesh, 1.0, prepared.scaler)
-step(optimizer, skip)
+norm, factor = measure(prepared.parts, mesh, 1.0, prepared.scaler)
+step(optimizer, skip, factor)
 model, optim = state_dicts(prepared, optimizer)
 """
 

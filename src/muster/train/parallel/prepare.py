@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from muster.train.errors import MeshError
+from muster.train.float8 import CAPABILITY, use_float8
 from muster.train.mesh import Mesh
 from muster.train.models.parts import divisible
 from muster.train.parallel.ddp import replicate
 from muster.train.parallel.fsdp import shard
 from muster.train.parallel.pipeline import Pipeline, spans
 from muster.train.parallel.prepared import Prepared
-from muster.train.parallel.recompute import compile_block, recompute
+from muster.train.parallel.recompute import compile_parts, recompute
 from muster.train.parallel.settings import ParallelSettings
 from muster.train.parallel.tensor import split
 from muster.train.parallel.whole import Whole
@@ -35,7 +37,7 @@ def parallelize(
     """
     settings = settings or ParallelSettings()
     precision = precision or Precision()
-    check(model, mesh, settings)
+    check(model, mesh, settings, precision=precision)
     if mesh.size("pp") == 1:
         part = _prepare(model, mesh, settings, precision, initialise, last=True)
         return Whole([part], mesh, settings, precision, precision.scaler(mesh.device))
@@ -50,7 +52,13 @@ def parallelize(
     return Pipeline(parts, mesh, settings, precision, precision.scaler(mesh.device), [each.index for each in stages])
 
 
-def check(model: nn.Module, mesh: Mesh, settings: ParallelSettings, sequence: int | None = None) -> None:
+def check(
+    model: nn.Module,
+    mesh: Mesh,
+    settings: ParallelSettings,
+    sequence: int | None = None,
+    precision: Precision | None = None,
+) -> None:
     """Raises `MeshError`, with the numbers or the reason, for a combination that is not supported.
 
     `sequence` is the number of tokens in a sample, if it is known before the first batch.
@@ -73,10 +81,27 @@ def check(model: nn.Module, mesh: Mesh, settings: ParallelSettings, sequence: in
     if settings.compile and tp > 1:
         # Measured with torch 2.13: DTensors in compiled blocks fail in the backward pass, or with recomputation.
         raise MeshError(f"parallel.compile is on, but the mesh is {layout}: compiled blocks take no tp; use tp 1.")
+    if precision is not None and precision.compute == "float8":
+        _check_float8(model, mesh)
     if settings.checkpointing != "none" and not block_list(model):
         name = type(model).__name__
         raise MeshError(
             f"parallel.checkpointing is {settings.checkpointing}, but {name} has no `blocks` to compute again."
+        )
+
+
+def _check_float8(model: nn.Module, mesh: Mesh) -> None:
+    if mesh.size("tp") > 1:
+        raise MeshError(f"precision is fp8, but the mesh is {mesh.layout}: its products take no tp; use tp 1, or bf16.")
+    if not any(isinstance(module, nn.Linear) for block in block_list(model) for module in block.modules()):
+        name = type(model).__name__
+        raise MeshError(f"precision is fp8, but {name} has no `blocks` with linear layers to compute in it; use bf16.")
+    if mesh.device.type == "cuda" and (has := torch.cuda.get_device_capability(mesh.device)) < CAPABILITY:
+        name = torch.cuda.get_device_name(mesh.device)
+        found, least = (".".join(map(str, each)) for each in (has, CAPABILITY))
+        raise MeshError(
+            f"precision is fp8, but {name} has compute capability {found}, and {least} is needed (L4, L40S, H100 and "
+            "later); use bf16."
         )
 
 
@@ -93,9 +118,11 @@ def _prepare(
     blocks = block_list(part)
     if mesh.size("tp") > 1:
         split(part, mesh, settings)
+    if precision.compute == "float8":
+        use_float8(blocks)
     recompute(blocks, settings.checkpointing)
-    for block in blocks if settings.compile else ():
-        compile_block(block)
+    if settings.compile:
+        compile_parts(part, blocks)
     sharded = mesh.size("fsdp") > 1 or (mesh.size("dp") > 1 and mesh.size("tp") > 1)
     if sharded:
         shard(part, blocks, mesh, settings, precision, last)

@@ -44,7 +44,7 @@ class Prepared(ABC):
 
         Returns that loss, f32[] on the device, the same on every process. No host sync. `loss_fn` returns the sum over
         a micro-batch; `total` counts the items of all data ranks and micro-batches. With float16 the gradients (not the
-        loss) are multiplied by `scaler.scale` until `clip` removes it.
+        loss) are multiplied by `scaler.scale` until `optim.step` removes it.
         """
         self._check(micros)
         # Data-parallel reductions compute the mean over the data ranks, so each part is scaled up by their number.

@@ -1,4 +1,4 @@
-"""Activation checkpointing and compilation of blocks. They replace only a block's forward, not its parameters."""
+"""Activation checkpointing and compilation. They replace only the forward of a module, not its parameters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from muster.train.models.parts import divisible
 
 
 def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "full"]) -> None:
@@ -24,9 +26,13 @@ def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "f
         block.forward = _checkpointed(block.forward)
 
 
-def compile_block(block: nn.Module) -> None:
-    """Compiles only the block's forward, inside the hooks with which FSDP gathers its weights."""
-    block.forward = torch.compile(block.forward)
+def compile_parts(part: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    """Compiles the forward of each block, and of the norm before the head in a model of our own. Only the forward: it
+    is inside the hooks with which FSDP gathers the weights."""
+    last = getattr(part, "norm", None) if divisible(part) is not None else None
+    for module in (*blocks, last):
+        if isinstance(module, nn.Module):
+            module.forward = torch.compile(module.forward)
 
 
 def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from muster.data.loader import Loader
 from muster.train.config import Config
 from muster.train.feed import micro, to_device
 from muster.train.mesh import Layout, make_mesh
-from muster.train.optim import adamw, clip
+from muster.train.optim import adamw, measure
 from muster.train.optim import step as update
 from muster.train.parallel import Micro, Prepared, parallelize
 from muster.train.plan import Plan, make_plan
@@ -147,8 +147,9 @@ def _trained(config: Config, layout: Layout, rank: int, port: int) -> dict[str, 
         micros = [micro(plan.task, each.arrays, mesh.device) for each in batches]
         loss = divided.forward_backward(micros, plan.task.loss, total)
         found[f"loss of step {number + 1}"] = float(loss)
-        found[f"gradient norm of step {number + 1}"] = float(clip(divided.parts, mesh, config.clip))
-        update(optimizer)
+        norm, factor = measure(divided.parts, mesh, config.clip)
+        found[f"gradient norm of step {number + 1}"] = float(norm)
+        update(optimizer, factor=factor)
         optimizer.zero_grad(set_to_none=True)
     if world > 1:
         dist.barrier()

@@ -17,6 +17,7 @@ import torch
 
 from muster.checks.findings import Check, Finding, Report, failed, ok
 from muster.train.config import Config, Every
+from muster.train.exact import exact
 from muster.train.gang import join
 from muster.train.loop import steps as train_steps
 from muster.train.parallel import state_dicts
@@ -149,7 +150,7 @@ def _rank(send: Send, config: Config, rank: int, world: int, port: int) -> None:
             os.environ.update(gang_environment(rank, world, port))
         plan = make_plan(config, world)
         gang = join("cpu")
-        with session(plan, gang) as run:
+        with exact(config.exact), session(plan, gang) as run:
             found = run.resume()
             if found is not None and rank == 0 and world == 1:
                 send(_state(run))

@@ -59,10 +59,13 @@ def undropped(config: Config) -> Config:
 
 def _alone(config: Config) -> Config:
     parallel = replace(config.parallel, compile=False, sequence=False, offload=False)
+    precision = config.precision
+    if precision.compute == "float8":  # too coarse for what is compared here, and slow on a CPU
+        precision = replace(precision, compute="bfloat16")
     checkpoint = Checkpoints(where=config.checkpoint.where, memory=None, at_end=False, wait=True)
     return replace(
-        config, device="cpu", mesh=Layout(), parallel=parallel, checkpoint=checkpoint, profile=Profile(),
-        evaluate=Evaluation(), steps=max(config.steps, STEPS), print_every=10**9,
+        config, device="cpu", mesh=Layout(), parallel=parallel, precision=precision, checkpoint=checkpoint,
+        profile=Profile(), evaluate=Evaluation(), steps=max(config.steps, STEPS), print_every=10**9,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,8 +84,7 @@ class Language:
         return (batch["inputs"],)
 
     def loss(self, output: Tensor, batch: Tensors) -> Tensor:
-        logits, targets = output.flatten(0, 1), batch["targets"].flatten()  # [b * s, vocab], [b * s]
-        return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
+        return self._entropy(output.flatten(0, 1), batch["targets"].flatten())  # [b * s, vocab], [b * s]
 
     def items(self, arrays: Arrays) -> int:
         return int(np.count_nonzero(arrays["targets"] != IGNORED))
@@ -93,6 +92,11 @@ class Language:
     def flops(self) -> float:
         with torch.device("meta"):
             return float(Decoder(self.shape).flops_per_token(self.sequence))
+
+    @cached_property
+    def _entropy(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Compiled like the blocks, it neither writes the logits in float32 nor their softmax."""
+        return torch.compile(cross_entropy) if self.config.parallel.compile else cross_entropy
 
     @property
     def sequence(self) -> int:
@@ -117,6 +121,11 @@ class Language:
     def _supply(self, source: SourceSettings) -> Supply:
         samples = open_dataset(source.format or "tokens", Path(source.path), length=self.sequence)
         return Supply(source.name or source.path, samples, source.weight)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The sum over the targets that count, in float32."""
+    return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
 
 
 def copy_weights(part: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
