@@ -32,6 +32,14 @@ from muster.train.task import Data, Supply
 POINT = numpy.ones(8, numpy.float32)
 
 
+class Points:
+    def __len__(self):
+        return 1
+
+    def read(self, index):
+        return {"x": POINT}
+
+
 class Squares:
     unit = "points"
 
@@ -42,7 +50,7 @@ class Squares:
         return nn.Sequential(nn.Linear(8, 32, bias=False), nn.ReLU(), nn.Linear(32, 1, bias=False))
 
     def data(self, split):
-        return Data([Supply("points", [{"x": POINT}], 1.0)], stack)
+        return Data([Supply("points", Points(), 1.0)], stack)
 
     def inputs(self, batch):
         return (batch["x"],)

@@ -35,7 +35,7 @@ def trace(config: Config) -> Traced:
     data = task.data("train")
     if data is None or not data.supplies:
         raise PlanError("The task has no data to train on, of which a sample shows the sizes: name data.sources.")
-    sample = data.supplies[0].samples[0]
+    sample = data.supplies[0].samples.read(0)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
         model = build(task, config.seed, problems)
@@ -67,11 +67,11 @@ def trace_mapping(raw: Mapping[str, Any]) -> Traced:
         raise PlanError(str(error)) from error
 
 
-class _Moved(TorchDispatchMode):
+class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the bytes of every result, and counts the operations that have one."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes, self.kernels = 0.0, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
