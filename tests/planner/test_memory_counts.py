@@ -108,6 +108,7 @@ def test_a_block_keeps_what_is_counted(shape: Shape, compute: Any) -> None:
     assert size == pytest.approx(TOKENS * block_saved(shape, setup), rel=0.01)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # in torch itself
 @pytest.mark.parametrize(("name", "compute"), [("tiny-llama", "bfloat16"), ("tiny-gpt2", "float32")])
 def test_a_compiled_block_keeps_what_is_counted(name: str, compute: Any) -> None:
     shape = SHAPES[name]
@@ -122,6 +123,7 @@ def test_a_compiled_block_keeps_what_is_counted(name: str, compute: Any) -> None
         with torch.autocast("cpu", torch.bfloat16, enabled=compute == "bfloat16"):
             return forward(stream)
 
+    run()  # compiles: what that keeps is not the block's
     _, size = kept(run, model)
     assert size == pytest.approx(TOKENS * block_saved(shape, setup), rel=0.03)
 
