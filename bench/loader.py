@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +41,7 @@ from muster.data.formats import tokens
 
 LENGTH, VOCAB, SHARDS = 1024, 50_257, 4
 Pair = tuple[Tensor, Tensor]
+Make = Callable[[Path, int], Iterator[Pair]]  # batches without end, from the data in a folder, of so many samples
 
 
 def main() -> None:
@@ -48,6 +51,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=600, help="of a round")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 64], help="samples of a batch")
     parser.add_argument("--tokens", type=int, default=64 << 20)
+    parser.add_argument("--no-images", action="store_true")
     parser.add_argument("--only-print", action="store_true", help="writes no result, as on a busy machine")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -61,7 +65,8 @@ def main() -> None:
         for size in given.sizes:
             result[f"batch_{size}"] = _tokens(folder, size, bool(given.streaming), given.rounds, given.batches)
         result["resume"] = _resume(folder, given.rounds, bool(given.streaming))
-        result["images"] = _images(given.rounds)
+        if not given.no_images:
+            result["images"] = _images(given.rounds)
     if given.only_print:
         print(result)
     else:
@@ -70,23 +75,43 @@ def main() -> None:
 
 def _tokens(folder: Path, batch: int, streaming: bool, rounds: int, count: int) -> dict[str, Any]:
     """CPU and wall-clock time of a batch by reader, in µs, and how many times as many batches ours gives."""
-    readers = {"muster": _muster(folder, batch), "dataloader": _dataloader(folder, batch), "bare": _bare(folder, batch)}
-    if streaming:
-        readers["streaming"] = _streaming(folder, batch)
+    made = {"muster": _muster, "dataloader": _dataloader, "bare": _bare} | (
+        {"streaming": _streaming} if streaming else {}
+    )
+    readers = {name: _started(make, folder, batch, count) for name, make in made.items()}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in readers}
     for _ in range(rounds + 1):
-        for name, reader in readers.items():
-            cpu, wall = time.process_time(), time.perf_counter()
-            for _ in range(count):
-                next(reader)
-            times[name].append((time.process_time() - cpu, time.perf_counter() - wall))
-    readers.clear()
+        for name, (pipe, _) in readers.items():
+            pipe.send("a round")
+            times[name].append(pipe.recv())
+    for pipe, process in readers.values():
+        pipe.send(None)
+        process.join()
     found: dict[str, Any] = {}
     for number, clock in enumerate(("cpu", "wall")):
         medians = {name: statistics.median(each[number] for each in one[1:]) for name, one in times.items()}
         found[f"{clock}_us"] = {name: round(value / count * 1e6, 1) for name, value in medians.items()}
         found[f"{clock}_times"] = {name: round(value / medians["muster"], 2) for name, value in medians.items()}
     return found
+
+
+def _started(make: Make, folder: Path, batch: int, count: int) -> tuple[Connection, Process]:
+    """A reader in a process of its own, whose threads burden nobody else; it sends each round's CPU and wall time."""
+    mine, its = Pipe()
+    process = Process(target=_rounds, args=(make, folder, batch, count, its), daemon=True)
+    process.start()
+    its.close()
+    return mine, process
+
+
+def _rounds(make: Make, folder: Path, batch: int, count: int, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    reader = make(folder, batch)
+    while pipe.recv() is not None:
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(count):
+            next(reader)
+        pipe.send((time.process_time() - cpu, time.perf_counter() - wall))
 
 
 def _loader(folder: Path, batch: int) -> Loader:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from muster.data import DataError, Sample
 from muster.data.build import Progress
 from muster.data.build import tokens as build_tokens
-from muster.data.files import Maps
 from muster.data.formats import tokens
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 299), max_size=25), min_size=1, max_size=12)
@@ -54,7 +53,7 @@ def test_windows_are_those_of_the_whole_row(documents: list[list[int]], shard: i
 def test_what_was_read_outlives_the_maps(tmp_path: Path) -> None:
     _write(tmp_path / "d", list(range(100)), shard=10)
     found = tokens.open(tmp_path / "d", length=4)
-    found._maps = Maps(limit=2)
+    found._maps.limit = 2
     windows = [found.read(index)["tokens"] for index in range(len(found))]
     found.close()
     assert [int(window[0]) for window in windows] == list(range(0, 96, 4))

@@ -27,6 +27,7 @@ def killed_and_continued(root: Path, world: int) -> dict[str, Any]:
     """100 steps straight; and 40, SIGKILL, 60 more in new processes."""
     straight = Run(root / "straight", settings(root / "straight", root / "data", steps=STEPS), world).start().end()
     config = settings(root / "killed", root / "data", steps=STEPS)
+    config["data"]["workers"] = 2  # the straight run reads in a thread: nothing depends on that
     first = Run(root / "killed", config, world).start()
     assert first.kill_when(lambda: first.reached(42) and (root / "killed/checkpoints/step-000000040").exists())
     second = Run(root / "killed", config, world).start().end()

@@ -22,9 +22,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
@@ -57,7 +56,7 @@ class ShardCache:
     limit: int  # bytes of all shards in the folder
     fetch: Fetch
     patience: float = 60.0  # seconds to wait for room that other processes use
-    _maps: weakref.WeakSet[Maps] = field(default_factory=weakref.WeakSet, init=False, repr=False)
+    _maps: weakref.WeakSet[Maps[Any]] = field(default_factory=weakref.WeakSet, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.folder = Path(self.folder)
@@ -79,15 +78,14 @@ class ShardCache:
         finally:
             part.unlink(missing_ok=True)
 
-    def maps(self, shards: dict[Path, Remote]) -> Maps:
-        """Maps of shards by path. A path is a name: the file is the cache's own."""
-        found = Maps(load=partial(self._load, shards))
-        self._maps.add(found)
-        return found
+    def watch(self, maps: Maps[Any]) -> None:
+        """These maps are cleared when there is no room otherwise."""
+        self._maps.add(maps)
 
-    def _load(self, shards: dict[Path, Remote], path: Path) -> NDArray[np.uint8]:
-        """The content of a shard, fetched if it isn't there. It stays locked for as long as the array exists."""
-        remote, name = shards[path], path.with_name(path.name + _SHARD)
+    def content(self, path: Path, remote: Remote) -> NDArray[np.uint8]:
+        """The content of a shard, fetched if it isn't there. It stays locked for as long as the array exists. The path
+        is a name: the file is the cache's own."""
+        name = path.with_name(path.name + _SHARD)
         found = _held(name, remote.size)
         if found is None:
             with _locked(path.with_name(path.name + _CLAIM)) as claim:

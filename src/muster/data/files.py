@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -17,27 +17,38 @@ from numpy.typing import NDArray
 
 from muster.data.errors import DataError
 
+K = TypeVar("K")
 INDEX: Final = "index.json"
 _OPEN: Final = 256  # maps kept open at once: each holds a file descriptor, and a process often has only 1,024
 _CHUNK: Final = 4 << 20  # bytes read at once
 
 
+def mapped(path: Path) -> NDArray[np.uint8]:
+    """The file's content, loaded on access. The array stays valid when the file is removed."""
+    try:
+        with path.open("rb") as file:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
 @dataclass(eq=False)
-class Maps:
-    """Memory maps of files by path; the oldest are dropped. Safe with threads and forks: each change is one atomic
-    operation on a dictionary, and there is no lock that a fork could copy while it is held."""
+class Maps(Generic[K]):
+    """Memory maps by the key that `load` takes; the oldest are dropped. Safe with threads and forks: each change is one
+    atomic operation on a dictionary, and there is no lock that a fork could copy while it is held."""
 
+    load: Callable[[K], NDArray[Any]]
     limit: int = _OPEN
-    load: Callable[[Path], NDArray[np.uint8]] = lambda path: np.frombuffer(_mapped(path), np.uint8)
-    _arrays: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False)
+    _arrays: dict[K, NDArray[Any]] = field(default_factory=dict, repr=False)
 
-    def content(self, path: Path) -> NDArray[np.uint8]:
-        """The file's content, loaded on access. The array stays valid after the map is dropped."""
-        found = self._arrays.get(path)
+    def content(self, key: K) -> NDArray[Any]:
+        """The array stays valid after its map is dropped."""
+        found = self._arrays.get(key)
         if found is None:
-            found = self._arrays[path] = self.load(path)
+            found = self._arrays[key] = self.load(key)
             while len(self._arrays) > self.limit:
-                self._arrays.pop(tuple(self._arrays)[:1][0], None)
+                oldest, *_ = tuple(self._arrays)
+                self._arrays.pop(oldest, None)
         return found
 
     def clear(self) -> None:
@@ -102,11 +113,3 @@ def fresh(folder: Path) -> None:
         raise DataError(
             f"{folder} holds a dataset already ({INDEX} is there). Give another folder, or remove that one."
         )
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error

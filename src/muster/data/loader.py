@@ -22,6 +22,7 @@ from muster.data.world import share
 # What makes of a stored sample the one that is collated, such as pixels of a JPEG. The seed is the same for the same
 # sample of the same epoch on any number of ranks and workers: draw an augmentation from `np.random.default_rng(seed)`.
 Decode = Callable[[Sample, int], Sample]
+_LUMP: Final = 64  # samples that are read ahead at least where that is cheap: a thread's turn costs as much as a batch
 _SPAN: Final = 1024  # samples whose order is computed at once: below a millisecond
 
 
@@ -71,8 +72,9 @@ class Loader:
         self._positions = np.concatenate([np.arange(part.start, part.stop) for part in parts])
         ends = np.cumsum([part.stop - part.start for part in parts]).tolist()
         self._parts = list(zip([0, *ends[:-1]], ends, strict=True))  # begin and end of each micro-batch in a step
-        gathers = self.decode is None and isinstance(self.collate, CollatesStacked)
-        self._gathers = gathers and all(isinstance(source, Gathers) for source in self.sources)
+        self._gathers = [source for source in self.sources if isinstance(source, Gathers)]  # used if all are
+        whole = self.decode is None and len(self._gathers) == len(self.sources)
+        self._stacked = self.collate.stacked if whole and isinstance(self.collate, CollatesStacked) else None
 
     def at(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a step. Raises DataError, with the position, for a sample that can't be read."""
@@ -80,7 +82,8 @@ class Loader:
             if self.workers:
                 self._reader = Workers(self._micro, self.micros, self.workers, self.ahead)
             elif self.ahead:
-                self._reader = ReadAhead(self._read, self.ahead)
+                few = _LUMP // len(self._positions) if self._stacked else 0
+                self._reader = ReadAhead(self._read, max(self.ahead, few), max(1, few // 2))
             else:
                 return self._read(step)
         return self._reader.at(step)
@@ -108,10 +111,10 @@ class Loader:
             span = self._span = self._ordered(step)
         begin, end = self._parts[number]
         before = (step - span.first) * len(self._positions)
-        samples = span.samples[before + begin : before + end]
-        arrays = self._gathered(samples) if self._gathers else None
+        part = slice(before + begin, before + end)
+        arrays = self._gathered(span.samples.source[part], span.samples.index[part])
         if arrays is None:
-            arrays = self._collated(step, number, samples, span.hashes[before + begin : before + end])
+            arrays = self._collated(step, number, span.samples[part], span.hashes[part])
         return Batch(arrays, span.totals[(step - span.first) * self.micros + number])
 
     def _ordered(self, step: int) -> _Span:
@@ -124,11 +127,12 @@ class Loader:
         totals = np.add.reduceat(hashes, begins.ravel()).tolist()
         return _Span(step, step + steps, samples, hashes, totals)
 
-    def _gathered(self, samples: Samples) -> Arrays | None:
-        """The batch, read as a whole; None if that fails: reading its samples one by one then says which of them."""
-        assert isinstance(self.collate, CollatesStacked)
+    def _gathered(self, source: NDArray[np.int32], index: NDArray[np.int64]) -> Arrays | None:
+        """The batch, read as a whole; None if that can't be done: reading its samples one by one says what is wrong."""
+        if self._stacked is None:
+            return None
         try:
-            return self.collate.stacked(_parts(self.sources, samples))
+            return self._stacked(_parts(self._gathers, source, index))
         except Exception:
             return None
 
@@ -157,21 +161,16 @@ class Loader:
             ) from error
 
 
-def _parts(sources: Sequence[Dataset], samples: Samples) -> Arrays:
+def _parts(sources: Sequence[Gathers], source: NDArray[np.int32], index: NDArray[np.int64]) -> Arrays:
     """The stacked parts of samples of several datasets, in the samples' order."""
-    first = sources[int(samples.source[0])]
-    if len(sources) == 1 and isinstance(first, Gathers):
-        return first.gather(samples.index)
-    places = [np.flatnonzero(samples.source == number) for number in range(len(sources))]
-    found = [
-        (where, dataset.gather(samples.index[where]))
-        for where, dataset in zip(places, sources, strict=True)
-        if len(where) and isinstance(dataset, Gathers)
-    ]
+    if len(sources) == 1:
+        return sources[0].gather(index)
+    places = [np.flatnonzero(source == number) for number in range(len(sources))]
+    found = [(where, sources[number].gather(index[where])) for number, where in enumerate(places) if len(where)]
     whole: Arrays = {}
     for name in found[0][1]:
         parts = [arrays[name] for _, arrays in found]
-        whole[name] = np.empty((len(samples), *parts[0].shape[1:]), np.result_type(*parts))
+        whole[name] = np.empty((len(index), *parts[0].shape[1:]), np.result_type(*parts))
         for (where, _), part in zip(found, parts, strict=True):
             whole[name][where] = part
     return whole

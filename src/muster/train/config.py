@@ -57,6 +57,7 @@ class DataSettings:
     shuffle: bool = True
     seed: int | None = None  # of the order; default: the run's
     ahead: int = bounded(2, low=1)  # steps to read ahead
+    workers: int = bounded(0, low=0)  # processes of each rank that read and decode; 0: a thread does
     may_change: bool = False  # allow a resumed run to have other sources, another batch or seed
 
 

@@ -73,7 +73,9 @@ def _loader(run: Session, held_out: Data) -> Loader:
     plan, mesh = run.plan, run.mesh
     order = order_of(run.config, held_out, run.config.data.batch)
     samples = [each.samples for each in held_out.supplies]
-    return Loader(samples, order, mesh.data_world, mesh.data_rank, plan.micros, held_out.collate, ahead=1)
+    return Loader(
+        samples, order, mesh.data_world, mesh.data_rank, plan.micros, held_out.collate, 1, decode=held_out.decode
+    )
 
 
 def _batches(run: Session, held_out: Data) -> int:

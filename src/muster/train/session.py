@@ -261,8 +261,11 @@ def _leave_empty(part: nn.Module) -> None:
 
 def _loader(plan: Plan, mesh: Mesh) -> Loader:
     samples = [each.samples for each in plan.data.supplies]
-    ahead = plan.config.data.ahead
-    return Loader(samples, plan.order, mesh.data_world, mesh.data_rank, plan.micros, plan.data.collate, ahead)
+    data = plan.config.data
+    return Loader(
+        samples, plan.order, mesh.data_world, mesh.data_rank, plan.micros, plan.data.collate, data.ahead, data.workers,
+        plan.data.decode,
+    )  # fmt: skip
 
 
 def _stopwatch(prepared: Prepared, gang: Gang) -> Stopwatch:

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from muster.data.collate import Arrays, Collate
 from muster.data.dataset import Dataset
+from muster.data.loader import Decode
 from muster.train.errors import Problem
 from muster.train.settings import nearest, read
 
@@ -58,10 +59,12 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The data for training or evaluation; `collate` converts the samples of a micro-batch to arrays."""
+    """The data for training or evaluation. `decode` changes each sample, such as a JPEG to pixels (see its type);
+    `collate` converts the samples of a micro-batch to arrays."""
 
     supplies: Sequence[Supply]
     collate: Collate
+    decode: Decode | None = None
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from muster.data.dataset import Sample
 from muster.data.errors import DataError
-from muster.data.files import INDEX, Maps, check_size, fresh, read_index, write_file, write_json
+from muster.data.files import INDEX, Maps, check_size, fresh, mapped, read_index, write_file, write_json
 from muster.data.formats.mds_codec import Codec, codec
 
 _UNPACKED: Final = 4  # compressed shards that are kept unpacked at once
@@ -88,7 +88,7 @@ class MdsShards:
 
     folder: Path
     shards: tuple[MdsShard, ...]
-    _maps: Maps = field(default_factory=Maps, repr=False)
+    _maps: Maps[Path] = field(default_factory=lambda: Maps(mapped), repr=False)
     _unpacked: OrderedDict[Path, NDArray[np.uint8]] = field(default_factory=OrderedDict, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
     _ends: list[int] = field(default_factory=list, repr=False)

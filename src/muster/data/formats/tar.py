@@ -22,7 +22,7 @@ import numpy as np
 
 from muster.data.dataset import Sample
 from muster.data.errors import DataError
-from muster.data.files import INDEX, Maps, check_size, crc32, fresh, write_json
+from muster.data.files import INDEX, Maps, check_size, crc32, fresh, mapped, write_json
 from muster.data.formats.tar_index import TarShard, find_shard, remember, scan
 
 _SHARD: Final = 10_000  # samples per shard that is written here
@@ -67,7 +67,7 @@ class TarShards:
     folder: Path
     shards: tuple[TarShard, ...]
     decode: bool = True
-    _maps: Maps = field(default_factory=Maps, repr=False)
+    _maps: Maps[Path] = field(default_factory=lambda: Maps(mapped), repr=False)
     _ends: list[int] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from muster.data.cache import Remote, ShardCache
 from muster.data.dataset import Arrays, Sample
 from muster.data.errors import DataError
-from muster.data.files import INDEX, Maps, check_size, crc32, fresh, read_index, write_json
+from muster.data.files import INDEX, Maps, check_size, crc32, fresh, mapped, read_index, write_json
 
 Tokens = NDArray[np.unsignedinteger]  # u16 or u32
 _FORMAT, _VERSION = "muster-tokens", 1
@@ -92,8 +92,8 @@ class TokenShards:
     folder: Path
     length: int
     index: Index
-    cached: bool = False  # the shards are in a cache, if they are there
-    _maps: Maps = field(default_factory=Maps, repr=False)
+    raw: Callable[[Path], NDArray[np.uint8]] = mapped  # the content of a shard's file
+    _maps: Maps[int] = field(init=False, repr=False)  # tokens by number of the shard
     _paths: list[Path] = field(default_factory=list, repr=False)
     _ends: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)  # of shards, in the row
     _begins: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
@@ -103,6 +103,7 @@ class TokenShards:
         self._ends = np.cumsum(sizes)
         self._begins = self._ends - sizes
         self._paths = [self.folder / shard.file for shard in self.index.shards]
+        self._maps = Maps(lambda number: self.raw(self._paths[number])[_HEADER.size :].view(self.index.dtype))
 
     def __len__(self) -> int:
         return max(0, (int(self._ends[-1]) - 1) // self.length)
@@ -115,16 +116,14 @@ class TokenShards:
 
     def gather(self, indices: NDArray[np.int64]) -> Arrays:
         """The samples of these numbers, stacked: `tokens` [n, length + 1], copied once from the memory maps."""
-        if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(self):
+        if len(indices) == 0 or indices.view(np.uint64).max() >= len(self):  # as unsigned, one below 0 is huge
             raise DataError(f"{self.folder}: samples {indices} were asked for; there are {len(self)}.")
-        if len(self._paths) == 1:
-            return {"tokens": self._windows()[indices]}
         starts, wide = indices * self.length, self.length + 1
         shards = np.searchsorted(self._ends, starts, side="right")
         places = starts - self._begins[shards]
         rows = np.empty((len(indices), wide), self.index.dtype)
         for number, (shard, place) in enumerate(zip(shards.tolist(), places.tolist(), strict=True)):
-            window = self._shard(shard)[place : place + wide]
+            window = self._maps.content(shard)[place : place + wide]
             if len(window) < wide:  # it goes on in the next shard
                 window = self.row(int(starts[number]), int(starts[number]) + wide)
             rows[number] = window
@@ -137,29 +136,20 @@ class TokenShards:
         while start < end:
             begin, stop = int(self._begins[number]), min(end, int(self._ends[number]))
             if stop > start:  # an empty shard has none
-                pieces.append(self._shard(number)[start - begin : stop - begin])
+                pieces.append(self._maps.content(number)[start - begin : stop - begin])
             start, number = stop, number + 1
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def verify(self) -> None:
         """Reads every shard; raises DataError if its tokens aren't those that were written."""
-        for path, shard in zip(self._paths, self.index.shards, strict=True):
-            if self.cached:
-                _check_content(path, zlib.crc32(self._maps.content(path)[_HEADER.size :].data), shard)
-            else:
+        for number, (path, shard) in enumerate(zip(self._paths, self.index.shards, strict=True)):
+            if self.raw is mapped:
                 _check_whole(path, shard, self.index)
+            else:  # in a cache, or fetched into it now
+                _check_content(path, zlib.crc32(self._maps.content(number).data), shard)
 
     def close(self) -> None:
         self._maps.clear()
-
-    def _windows(self) -> Tokens:
-        """All samples of the one shard as rows, [n, length + 1], that overlap by one token; nothing is copied."""
-        size = self.index.dtype.itemsize
-        shape, strides = (len(self), self.length + 1), (self.length * size, size)
-        return np.ndarray(shape, self.index.dtype, self._maps.content(self._paths[0]), _HEADER.size, strides)
-
-    def _shard(self, number: int) -> Tokens:
-        return self._maps.content(self._paths[number])[_HEADER.size :].view(self.index.dtype)
 
 
 @dataclass(eq=False)
@@ -285,7 +275,9 @@ def _remote(address: str, length: int, cache: ShardCache) -> TokenShards:
         )
         for shard in index.shards
     }
-    return TokenShards(folder, length, index, True, cache.maps(shards))
+    found = TokenShards(folder, length, index, lambda path: cache.content(path, shards[path]))
+    cache.watch(found._maps)
+    return found
 
 
 def _check_whole(path: Path, shard: Shard, index: Index) -> None:

@@ -51,7 +51,7 @@ def task_program(config: Config) -> Program:
     plan = make_plan(config, 1)
     task = plan.task
     samples = [each.samples for each in plan.data.supplies]
-    loader = Loader(samples, plan.order, collate=plan.data.collate, ahead=0)
+    loader = Loader(samples, plan.order, collate=plan.data.collate, ahead=0, decode=plan.data.decode)
     prepared: dict[int, Prepared] = {}
 
     def build() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -137,7 +137,9 @@ def _trained(config: Config, layout: Layout, rank: int, port: int) -> dict[str, 
     optimizer = adamw(divided.parts, config.optimizer)
     samples = [each.samples for each in plan.data.supplies]
     mesh = divided.mesh
-    loader = Loader(samples, plan.order, mesh.data_world, mesh.data_rank, plan.micros, plan.data.collate, ahead=0)
+    loader = Loader(
+        samples, plan.order, mesh.data_world, mesh.data_rank, plan.micros, plan.data.collate, 0, decode=plan.data.decode
+    )
     found: dict[str, float] = {}
     for number in range(STEPS):
         seed_all(config.seed)
