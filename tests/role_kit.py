@@ -308,6 +308,7 @@ REQUESTS: dict[str, Make] = {
     "PUT /v1/rules": sent("/v1/rules", text="", dry_run=True),
     "POST /v1/environments/check": sent("/v1/environments/check", packages={}),
     "POST /v1/rules/replay": sent("/v1/rules/replay", text="{}", since=0),
+    "DELETE /v1/provider-accounts/{user}": plain("/v1/provider-accounts/member"),
     "POST /v1/session": lambda w, who: ("/v1/session", {"json": {"token": w.server.token}}),
     "POST /v1/session/shares": lambda w, who: ("/v1/session/shares", {"json": {"run": w.run}}),
     "DELETE /v1/session/shares/{share}": lambda w, who: (
