@@ -48,6 +48,7 @@ QUIET = {
     "POST /v1/jobs/{ref}/exec/{ident}/input": "bytes of a session whose opening left the event",
     "POST /v1/ingest/exec/{ident}/output": "bytes of a session whose opening left the event",
     "POST /v1/ingest/exec/{ident}/end": "leaves the event of the session's end",
+    "POST /v1/jobs/{ref}/save": "leaves an event if the program looks for requests to save: see tests/stacks",
     "POST /v1/jobs/{ref}/stacks": "leaves an event if the job runs: see tests/stacks",
     "PUT /v1/projects/{project}/optuna/{name}/snapshot": "what logs add up to, which are there already",
     "POST /v1/session/links": "a link that nobody has used yet; the session that begins with it leaves the event",

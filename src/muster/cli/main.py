@@ -51,6 +51,7 @@ VERBS: Final = (
     Verb("attach", "muster.cli.exec_:attach", "Open a shell beside a running job's ranks.", _JOBS),
     Verb("cp", "muster.cli.cp:cp", "Copy files to and from a running job.", _JOBS),
     Verb("stop", "muster.cli.jobs:stop", "Stop jobs: they save, then leave.", _JOBS),
+    Verb("save", "muster.cli.save:save", "Have a running job save now and go on.", _JOBS),
     Verb("resume", "muster.cli.jobs:resume", "Continue a stopped or failed job from its checkpoint.", _JOBS),
     Verb("priority", "muster.cli.jobs:priority", "Change the priority of a job that waits or runs.", _JOBS),
     Verb("drill", "muster.cli.drill:drill", "Break a job on purpose, and see whether it recovers.", _JOBS),

@@ -139,6 +139,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     line = job_calls.line
     spec = job_calls.spec
     stop = job_calls.stop
+    save = job_calls.save
     set_priority = job_calls.set_priority
     resume = job_calls.resume
     why = job_calls.why

@@ -53,6 +53,7 @@ class Client(Connection[Job, Run, Study]):
     line = blocking(job_calls.line)
     spec = blocking(job_calls.spec)
     stop = blocking(job_calls.stop)
+    save = blocking(job_calls.save)
     set_priority = blocking(job_calls.set_priority)
     resume = blocking(job_calls.resume)
     why = blocking(job_calls.why)
