@@ -31,6 +31,7 @@ QUIET = {
     "POST /v1/runs/search": "asks, and changes nothing",
     "POST /v1/compare": "asks, and changes nothing",
     "POST /v1/compare/curves": "asks, and changes nothing",
+    "POST /v1/alerts/{number}/acknowledge": "leaves an event if the alert fires: see tests/web/test_alerts_page.py",
     "POST /v1/alerts/test": "asks, and changes nothing",
     "POST /v1/rules/replay": "asks, and changes nothing",
     "POST /v1/schema/job": "changes a text that was sent, and nothing here",

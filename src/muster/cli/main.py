@@ -62,6 +62,7 @@ VERBS: Final = (
     Verb("tune", "muster.cli.tune:app", "Search for good parameters, with trials that are jobs.", _JOBS),
     Verb("note", "muster.cli.note:note", "Write into the logbook of a run or a project.", _JOBS),
     Verb("logbook", "muster.cli.logbook:logbook", "Read, search and export a logbook.", _JOBS),
+    Verb("data", "muster.cli.data_sets:data", "The data sets that runs have read and written.", _JOBS),
     Verb("models", "muster.cli.models:app", "The model registry: versions, stages and the evidence for them.", _JOBS),
     Verb("promote", "muster.cli.promote:promote", "Promote a run to a larger stage, by what it has shown.", _JOBS),
     Verb("schema", "muster.cli.schema:schema", "Print the JSON Schema of a job file.", _JOBS),

@@ -212,6 +212,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     notes = record_calls.notes
     logbook = record_calls.logbook
     lineage = record_calls.lineage
+    data_sets = record_calls.data_sets
+    data_set = record_calls.data_set
     models = record_calls.models
     model = record_calls.model
     create_model = record_calls.create_model
@@ -265,6 +267,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     alert = alert_calls.alert
     ranks = alert_calls.ranks
     alert_rules = alert_calls.alert_rules
+    acknowledge_alert = alert_calls.acknowledge_alert
     set_alert_rules = alert_calls.set_alert_rules
     try_alert_rules = alert_calls.try_alert_rules
     silence = alert_calls.silence
