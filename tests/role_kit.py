@@ -75,7 +75,7 @@ def make_setup(server: LiveServer) -> ServerSetup:
     people = {who: server.http(token) for who, token in tokens.items()}
     people["nobody"] = server.http("none")
     del people["nobody"].headers["Authorization"]
-    spec = {"name": "job", "run": "true", "project": PROJECT, "workdir": str(server.home)}
+    spec = {"name": "job", "run": "true", "project": PROJECT, "workdir": str(server.home), "data": ["books@v1"]}
     job = root.post("/v1/jobs", json={"spec": spec}).json()["id"]
     opened = root.post("/v1/runs/external", json=_opening()).json()
     people["attempt"] = server.http(opened["token"])
@@ -318,6 +318,8 @@ REQUESTS: dict[str, Make] = {
     "PUT /v1/cost/prices": sent("/v1/cost/prices", text="pools: {}", dry_run=True),
     "PUT /v1/alerts/rules": sent("/v1/alerts/rules", text="", dry_run=True),
     "GET /v1/alerts/{number}": _alert,
+    "POST /v1/alerts/{number}/acknowledge": lambda w, who: (f"{_alert(w, who)[0]}/acknowledge", {"json": {}}),
+    "GET /v1/data/{name}": plain("/v1/data/books"),
     "POST /v1/alerts/test": sent("/v1/alerts/test", since=60),
     "POST /v1/silences": sent("/v1/silences", why="x", seconds=60, project=PROJECT),
     "DELETE /v1/silences/{ident}": _silence,

@@ -158,6 +158,7 @@ DocType = Literal[
     "restore",
     "taken",
     "waiting",
+    "listens",
     "params",
     "note",
     "started",

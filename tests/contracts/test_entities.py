@@ -13,6 +13,7 @@ from muster.core.budget_events import BudgetGranted, BudgetRemoved, BudgetSet, J
 from muster.core.cost_events import ProjectStored
 from muster.core.entities import ENTITIES
 from muster.core.entities.alert import (
+    AlertAcknowledged,
     AlertActed,
     AlertFired,
     AlertPending,
@@ -182,6 +183,8 @@ SAMPLES: dict[str, list[Event]] = {
     "alert": [
         *FIRED,
         Event(AlertTold("told default", ["told run/job-1", "ended run/job-1"], ["ops"]), 3.0),
+        Event(AlertAcknowledged("told run/job-1", 2, "on it"), 3.5, "ada"),
+        Event(AlertAcknowledged("idle run/job-1", 77, "of another firing"), 3.5, "ada"),
         Event(AlertResolved("ended run/job-1", 3, "ended", "it is over"), 4.0),
         Event(AlertResolved("untold run/job-1", 4, "untold", "it is over"), 4.0),
         Event(AlertResolved("idle run/job-1", 77, "idle", "of another firing"), 4.0),

@@ -128,6 +128,15 @@ def test_a_group_is_told_once_after_its_wait_then_after_its_interval_then_as_a_r
     assert len(due(rules, {"a": told}, {}, 14_430.0)) == 1
 
 
+def test_nobody_is_reminded_of_what_somebody_looks_after_and_its_end_is_told() -> None:
+    rules = RuleSet({"busy": RULE}, Groups(30.0, 300.0, 14_400.0))
+    mine = alert(told_at=30.0, acked_at=60.0, acked_by="ada")
+    assert due(rules, {"a": mine}, {}, 99_999.0) == []
+    other = alert(subject=replace(RUN, name="gpt-2"), told_at=30.0)
+    assert len(due(rules, {"a": mine, "b": other}, {}, 14_430.0)[0].firing) == 2
+    assert due(rules, {"a": replace(mine, resolved_at=100.0)}, {}, 101.0)[0].resolved[0].acked_by == "ada"
+
+
 def test_the_end_is_told_at_once_if_nothing_of_the_group_is_left() -> None:
     rules = RuleSet({"busy": RULE})
     ended = alert(told_at=30.0, resolved_at=50.0)

@@ -90,6 +90,7 @@ def test_it_changes_nothing(server: LiveServer, member: httpx.Client) -> None:
             ("PUT", f"/v1/runs/{run}/artifacts/x"),
             ("POST", f"/v1/jobs/{run}/stop"),
             ("POST", f"/v1/jobs/{run}/stacks"),
+            ("POST", f"/v1/jobs/{run}/save"),
             ("POST", "/v1/jobs"),
             ("POST", f"{SESSION}/links"),
             ("POST", SHARES),

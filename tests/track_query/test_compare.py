@@ -157,6 +157,25 @@ class TestSeeds:
         assert [(one["label"], one["count"]) for one in grouped] == [("tags.team = y", 1), ("tags.team = x", 3)]
 
 
+def test_runs_of_a_search_that_differ_in_all_parameters_are_compared_without_a_test(
+    db: RecordDb, comparer: Comparer
+) -> None:
+    runs: list[dict[str, Any]] = [
+        {"id": f"s-{i}", "params": {f"p{j}": i + j for j in range(60)}, "metrics": {"val_loss": float(i)}}
+        for i in range(60)
+    ]
+    write_runs(db, *runs)
+    found = comparer.compare([run["id"] for run in runs])
+    assert len(found["runs"]) == 60
+    assert len(found["differences"]["params"]) == 60
+    assert found["significance"] is not None
+    assert (found["significance"]["groups"], found["significance"]["differences"]) == ([], [])
+    assert "fall into 60 groups" in found["significance"]["notes"][0]
+    few = comparer.compare([run["id"] for run in runs[:50]])["significance"]
+    assert few is not None
+    assert len(few["groups"]) == 50
+
+
 def test_what_can_not_be_compared_is_refused(db: RecordDb, comparer: Comparer) -> None:
     write_runs(db, *seeds(0.1, [1.0, 2.0]))
     with pytest.raises(Invalid, match="1 run to compare"):

@@ -57,6 +57,34 @@ def test_what_uses_a_data_set(chain: Record) -> None:
     assert run.nodes[0].nodes[0].ref == "run:tune-2"
 
 
+def test_data_sets_by_version_with_who_used_them(chain: Record) -> None:
+    data = chain.track.data_sets
+    found, more = data.versions(None)
+    assert [(one["name"], one["version"], one["readers"], one["writers"]) for one in found] == [
+        ("books", "v1", 1, 0), ("c4-en", "v3", 1, 0),
+    ]  # fmt: skip
+    assert not more
+    assert [one["name"] for one in data.versions(["default"])[0]] == ["c4-en"]
+    assert [one["name"] for one in data.versions(None, contains="OOK")[0]] == ["books"]
+    assert data.versions(None, contains="data:")[0] == []  # it is no part of any name
+    assert data.versions(["default"], name="books") == ([], False)
+    (use,) = data.uses("c4-en", ["default"])[0]
+    assert (use["run"], use["role"], use["version"], use["project"]) == ("train-1", "reads", "v3", "default")
+    assert data.uses("c4", None) == data.uses("c4-en@v4", None) == ([], False)
+
+
+def test_what_a_run_says_of_a_data_set_is_kept_with_its_version(record: Record) -> None:
+    first = record.submit(data=["c4-en@v3"])
+    record.start(first)
+    says = {"type": "data", "name": "c4-en", "version": "v3", "digest": "sha256:ab", "rows": 7}
+    record.report(first, {**says, "role": "input"})
+    record.later()
+    record.report(first, {**says, "name": "clean", "version": "1", "role": "output", "bytes": 10})
+    clean, c4 = record.track.data_sets.versions(None)[0]
+    assert (clean["name"], clean["writers"], clean["readers"], clean["bytes"]) == ("clean", 1, 0, 10)
+    assert (c4["digest"], c4["rows"], c4["bytes"], c4["readers"]) == ("sha256:ab", 7, None, 1)
+
+
 def test_what_may_not_be_seen_has_no_name(chain: Record) -> None:
     tree = chain.track.lineage.upstream("model:gpt/1", visible=["default"])
     assert flat(tree) == [

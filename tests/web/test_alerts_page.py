@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from live import LiveServer, until
+from live import LiveServer, call_muster, until
 from web_kit import reads_well, signed_in
 
 PROGRAM = """
@@ -62,6 +63,29 @@ def test_an_alert_is_shown_with_its_runbook_and_silenced(page: Page, alert: dict
     expect(silence).to_have_count(0)
 
 
+def test_somebody_looks_after_an_alert(page: Page, server: LiveServer, alert: dict[str, Any]) -> None:
+    page.goto(f"/alerts/{alert['number']}")
+    page.get_by_role("button", name="Acknowledge…").click()
+    dialog = page.get_by_role("dialog", name="Acknowledge not-finite")
+    dialog.get_by_label("What you do").fill("a lower rate")
+    dialog.get_by_role("button", name="Acknowledge").click()
+    shown = page.get_by_role("region", name="Alert")
+    expect(shown).to_contain_text("by admin")
+    expect(shown).to_contain_text("a lower rate")
+    expect(page.get_by_role("button", name="Acknowledge…")).to_have_count(0)
+    page.goto("/alerts?state=firing")
+    expect(page.get_by_role("row").filter(has_text="not-finite").filter(has_text="admin").first).to_be_visible()
+    (event,) = server.get("/v1/events", kind="alert.acknowledged")["events"]
+    number = alert["number"]
+    assert (event["actor"], event["data"]["number"], event["data"]["note"]) == ("admin", number, "a lower rate")
+    env = {**os.environ, "MUSTER_HOME": str(server.home)}
+    assert "admin looks after it" in call_muster("alerts", "show", str(number), env=env).stdout
+    assert call_muster("alerts", "ack", str(number), "--note", "a smaller batch", env=env).returncode == 0
+    assert server.get(f"/v1/alerts/{number}")["alert"]["ack_note"] == "a smaller batch"
+    none = call_muster("alerts", "ack", "9007199254740000", env=env)
+    assert (none.returncode, "No alert 9007199254740000 that you can see fires" in none.stderr) == (1, True)
+
+
 def test_rules_say_what_they_watch_and_have(page: Page, alert: dict[str, Any]) -> None:
     page.goto("/alerts?tab=rules")
     rule = page.get_by_role("row").filter(has_text=alert["rule"])
@@ -78,6 +102,9 @@ def test_a_viewer_sees_it_and_may_not_silence(browser: Browser, server: LiveServ
         page.goto(f"/alerts/{alert['number']}")
         expect(page.get_by_role("region", name="Runbook")).to_be_visible()
         expect(page.get_by_role("button", name="Silence…")).to_have_count(0)
+        expect(page.get_by_role("button", name="Acknowledge…")).to_have_count(0)
+        with server.http(token) as http:
+            assert http.post(f"/v1/alerts/{alert['number']}/acknowledge", json={}).status_code == 403
         page.goto("/alerts")
         expect(page.get_by_role("link", name="not-finite").first).to_be_visible()
         expect(page.get_by_role("button", name="Silence…")).to_have_count(0)

@@ -48,6 +48,28 @@ def test_a_link_works_once_and_leaves_the_address(browser: Browser, server: Live
         expect(page.get_by_role("button", name="Sign in")).to_be_visible()
 
 
+def test_the_cluster_in_one_bar_needs_no_list_of_nodes(page: Page, server: LiveServer) -> None:
+    (pool,) = server.get("/v1/capacity")["pools"]
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url.removeprefix(server.url)))
+    page.goto("/")
+    cluster = page.get_by_role("region", name="Cluster")
+    expect(cluster).to_contain_text(f"{pool['pool']}: {pool['accelerator'] or 'CPUs'}")
+    expect(cluster.get_by_role("img")).to_be_visible()
+    assert "/v1/capacity" in asked
+    assert not [url for url in asked if url.startswith("/v1/nodes")]
+
+
+def test_the_first_load_is_small(page: Page, server: LiveServer) -> None:
+    page.goto("/")
+    expect(page.get_by_role("region", name="Cluster").get_by_role("img").first).to_be_visible()
+    sent = page.evaluate("""
+        performance.getEntriesByType("resource").filter(one => one.name.includes("/assets/"))
+            .reduce((sum, one) => sum + one.encodedBodySize, 0)
+    """)
+    assert 20_000 < sent < 150_000  # bytes, compressed
+
+
 def test_my_runs_and_what_failed_are_on_the_first_page(page: Page, server: LiveServer) -> None:
     (server.home / "train.py").write_text(TRAIN)
     good = server.submit("python train.py", name="good")["id"]

@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from live import PATIENCE, LiveServer, live_server
+from live import PATIENCE, LiveServer, live_server, until
 from muster.runtime import png
 from web_kit import opened, signed_in
 
@@ -56,8 +56,18 @@ runtime.report(step=1, loss=1.0)
 print("waits for the go", flush=True)
 wait_for_the_go()
 print("went on", flush=True)
-time.sleep(3600)
+while True:
+    if runtime.should_save():
+        with runtime.checkpoint(1) as folder:
+            (folder / "state").write_text("whole")
+    time.sleep(0.05)
 """
+
+PRICES = "currency: USD\npools: {local: [{cpu: 2000}]}\n"
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 @dataclass
@@ -74,8 +84,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         (server.home / "train.py").write_text(TRAIN)
         (server.home / "sample.png").write_bytes(png.encode(png.Raster(2, 2, 1, bytes([0, 90, 180, 255]))))
         (server.home / "going.py").write_text(GOING)
+        with server.http() as http:
+            http.put("/v1/cost/prices", json={"text": PRICES}).raise_for_status()
         retry = {"max_restarts": 1, "on": ["error", "worker"], "backoff": "0s"}
-        done = server.submit(f"{sys.executable} train.py", name="trained", purpose="the baseline", retry=retry)["id"]
+        done = server.submit(
+            f"{sys.executable} train.py", name="trained", purpose="the baseline", retry=retry, resources={"cpus": 1}
+        )["id"]
         server.wait(done, "succeeded")
         go = server.home / "go"
         going = server.submit(f"{sys.executable} going.py {go}", name="going")["id"]
@@ -145,6 +159,12 @@ def test_zoom_is_in_the_address_and_asks_for_the_range(page: Page, shop: Shop) -
     expect(loss.get_by_role("img", name=re.compile("loss by tokens"))).to_be_visible()
     loss.locator(".u-over").hover()
     expect(loss.locator("figcaption")).to_have_text(re.compile(r"tokens [\d,]+, step \d+.*smoothed [\d.]+"))
+    page.get_by_label("along").select_option("cost")
+    expect(page).to_have_url(re.compile("x=cost"))
+    loss = chart(page, "loss")
+    expect(loss.get_by_role("img", name=re.compile(r"loss by cost \(USD\)"))).to_be_visible()
+    loss.locator(".u-over").hover()
+    expect(loss.locator("figcaption")).to_have_text(re.compile(r"cost \(USD\) [\d.,]+, step \d+"))
 
 
 def test_a_point_of_a_curve_leads_to_what_was_printed_then(page: Page, shop: Shop) -> None:
@@ -183,8 +203,18 @@ def test_a_running_job_is_followed_looked_into_stopped_and_resumed(page: Page, s
     stacks = page.get_by_role("dialog", name=re.compile("Stacks of"))
     expect(stacks).to_contain_text("wait_for_the_go")
     stacks.get_by_role("button", name="Close").click()
+    saving = page.get_by_role("dialog", name=re.compile("Save .* now"))
+    page.get_by_role("button", name="Save now").click()
+    expect(saving).to_contain_text("has not said that it can save")
+    saving.get_by_role("button", name="Close").click()
     shop.go.touch()
     expect(log).to_contain_text("went on")
+    until(lambda: shop.server.get(f"/v1/jobs/{shop.going}")["can_save"], "the program to look for requests")
+    page.reload()
+    page.get_by_role("button", name="Save now").click()
+    saving.get_by_role("button", name="Save it").click()
+    expect(saving).to_contain_text("It saved step 1")
+    saving.get_by_role("button", name="Close").click()
     state = page.get_by_role("region", name="State")
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("dialog").get_by_label("Kill it now").check()
@@ -198,6 +228,28 @@ def test_a_running_job_is_followed_looked_into_stopped_and_resumed(page: Page, s
     page.get_by_role("dialog").get_by_label("Value of tag 1").fill("yes")
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
     expect(state).to_contain_text("candidate: yes")
+
+
+def test_a_hidden_tab_hears_nothing_and_goes_on_where_it_was(page: Page, shop: Shop) -> None:
+    go = shop.server.home / "later"
+    job = shop.server.submit(f"{sys.executable} going.py {go}", name="hidden")["id"]
+    page.clock.install()
+    page.goto(f"/runs/{job}?tab=logs")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("waits for the go")
+    page.evaluate(HIDE, True)
+    with page.expect_event("requestfailed", lambda one: "/logs/stream" in one.url):
+        page.clock.fast_forward(30_000)
+    go.touch()
+    with shop.server.http() as http:
+        until(lambda: "went on" in http.get(f"/v1/jobs/{job}/logs").text, "what is printed meanwhile")
+    expect(log).not_to_contain_text("went on")
+    with page.expect_request(lambda one: "/logs/stream" in one.url) as again:
+        page.evaluate(HIDE, False)
+    assert "after=0" not in again.value.url
+    expect(log).to_contain_text("went on")
+    assert log.inner_text().count("waits for the go") == 1
+    shop.server.post(f"/v1/jobs/{job}/stop", {"force": True})
 
 
 def test_a_note_marks_its_step(page: Page, shop: Shop) -> None:
@@ -258,7 +310,7 @@ def test_who_may_only_read_is_offered_nothing_else(browser: Browser, shop: Shop)
     with signed_in(browser, shop.server, token) as page:
         page.goto(f"/runs/{shop.going}")
         expect(page.get_by_role("region", name="State")).to_contain_text("default")
-        for name in ("Stop", "Resume", "Stacks", "Note", "Tags", "Share"):
+        for name in ("Stop", "Save now", "Resume", "Stacks", "Note", "Tags", "Share"):
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 

@@ -147,6 +147,20 @@ def test_two_runs_are_compared(shown: Page, runs: dict[str, str]) -> None:
     expect(shown.get_by_role("img", name="shown_loss of 2 runs by time").locator("canvas")).to_be_visible()
 
 
+def test_sixty_runs_that_differ_in_sixty_parameters_are_compared(page: Page, server: LiveServer) -> None:
+    runs = []
+    for at in range(60):
+        params = {f"a.parameter.with.a.long.name.{of}": str(at * of) for of in range(60)}
+        made = {"name": f"one-of-many-runs-whose-name-is-rather-long-{at}", "params": params, "project": "default"}
+        runs.append(server.post("/v1/runs", made)["id"])
+    page.goto(f"/compare?runs={'%2C'.join(runs)}")
+    expect(page.get_by_role("heading", name="Compare 60 runs")).to_be_visible()
+    differs = page.get_by_role("region", name="Parameters that differ")
+    expect(differs.get_by_role("row")).to_have_count(41)  # with the header; the others are a click away
+    page.get_by_role("button", name="19 more").click()
+    expect(differs.get_by_role("row")).to_have_count(60)  # one of them is 0 in all
+
+
 def test_groups_of_runs_are_tested(page: Page, runs: dict[str, str]) -> None:
     page.goto(f"/compare?runs={','.join(runs.values())}&metric=shown_loss&curves=groups")
     matters = page.get_by_label("Does it matter")

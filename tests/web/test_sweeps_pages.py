@@ -66,6 +66,8 @@ def ended(server: LiveServer, project: None) -> str:
 
 def test_a_study_shows_what_came_out(page: Page, server: LiveServer, ended: str) -> None:
     best = server.get(f"/v1/studies/{ended}")["best"]
+    without = server.get(f"/v1/studies/{ended}", importance=False)  # the page has it from the report
+    assert (without["best"], without["importance"]) == (best, [])
     page.goto("/sweeps")
     line = page.get_by_role("row").filter(has=page.get_by_role("link", name=ended))
     expect(line).to_contain_text("6 of 6")

@@ -30,6 +30,9 @@ class AlertView(TypedDict):
     resolved_at: float | None
     told_at: float | None
     muted: str
+    acked_at: float | None  # when somebody said that they look after it
+    acked_by: str
+    ack_note: str
 
 
 class SilenceView(TypedDict):

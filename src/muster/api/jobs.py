@@ -82,6 +82,7 @@ class JobView(TypedDict):
     checkpoint: CheckpointMarkView | None
     start_from: NotRequired[StartView | None]  # older servers don't send it
     progress: ProgressView | None
+    can_save: NotRequired[bool]  # it runs, and its program looks for requests to save; older servers don't send it
     purpose: str | None
     parent: str | None  # the job that it belongs to, by its id
     index: int | None  # of a task of an array, which is its parent
@@ -112,6 +113,16 @@ class OutputView(TypedDict):
 
 class JobDetail(JobView):
     output: OutputView
+
+
+class SaveOrder(TypedDict):
+    """A request to save now. What is saved is a checkpoint of the job, later than `time`."""
+
+    id: int
+    job: str
+    attempt: int
+    time: float
+    ranks: int  # how many are asked
 
 
 class JobList(TypedDict):

@@ -76,6 +76,9 @@ def show(
         f"  {alert['subject']['kind']} {alert['subject']['name']}  {alert['state']}, {fired}",
     ))  # fmt: skip
     console.print(Text(f"{alert['subject']['title']}: {alert['text']}"))
+    if alert["acked_at"] is not None:
+        said = f": {alert['ack_note']}" if alert["ack_note"] else ""
+        console.print(Text(f"{alert['acked_by']} looks after it since {format.clock(alert['acked_at'])}{said}"))
     if alert["muted"]:
         note(f"Nobody is told: {alert['muted']}.")
     for action in found["actions"]:
@@ -85,6 +88,21 @@ def show(
         console.print(Markdown(found["runbook_text"]))
     else:
         console.print(Text(f"runbook: {found['runbook']}"))
+
+
+@app.command()
+def ack(
+    number: Annotated[int, typer.Argument(metavar="ALERT", help="Its number.", min=1)],
+    text: Annotated[str, typer.Option("--note", help="What you do about it.")] = "",
+    json: Json = False,
+) -> None:
+    """Say that you look after an alert: nobody is reminded of it any more, and its end is still told."""
+    with client() as to:
+        found = to.acknowledge_alert(number, text)
+    if json:
+        emit(found)
+    else:
+        note(f"Alert {number} is acknowledged. `muster alerts silence` keeps its rule quiet altogether.")
 
 
 @app.command()
@@ -243,7 +261,8 @@ def _cells(one: AlertView, now: float) -> list[Text]:
     subject = one["subject"]
     about = subject["name"] if subject["title"] == subject["name"] else f"{subject['name']} {subject['title']}"
     dim = "dim" if one["muted"] or one["state"] != "firing" else ""
-    what = f"{one['text']}{'; ' + one['muted'] if one['muted'] else ''}"
+    seen = f"; {one['acked_by']} looks after it" if one["acked_at"] is not None else ""
+    what = f"{one['text']}{seen}{'; ' + one['muted'] if one['muted'] else ''}"
     return [
         Text(str(one["number"] or "-"), style=dim),
         Text("muted" if one["muted"] else one["state"], style=dim),

@@ -137,7 +137,8 @@ def _print_significance(tested: SignificanceView) -> None:
         interval = "" if group["low"] is None else f"{_plain(group['low'])} to {_plain(group['high'])}"
         cells = (str(group["count"]), _plain(group["mean"]), interval, _plain(group["deviation"]))
         made.add_row(Text(group["label"], style="bold green" if group["best"] else "bold"), *cells)
-    show_table(made)
+    if tested["groups"]:
+        show_table(made)
     for one in tested["differences"]:
         screen.print(_verdict(one))
     for text in tested["notes"]:

@@ -61,6 +61,7 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
         f"ended a command beside worker {data['worker']}: "
         + (f"exit code {data['code']}" if data["code"] is not None else data["cause"])
     ),
+    "save.ordered": "asked {ranks} ranks to save now",
     "stacks.ordered": "asked for the stacks of {ranks} ranks",
     "auth.failed": lambda data: _failed(data),
     "session.began": lambda data: (

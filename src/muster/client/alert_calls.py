@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from muster.client.connection import Anyone, part
 
 if TYPE_CHECKING:
-    from muster.api.alerts import AlertDetail, AlertList, AlertRulesSet, AlertRulesView, AlertTest, SilenceView
+    from muster.api.alerts import (
+        AlertDetail,
+        AlertList,
+        AlertRulesSet,
+        AlertRulesView,
+        AlertTest,
+        AlertView,
+        SilenceView,
+    )
     from muster.api.ranks import RanksView
 
 
@@ -19,6 +27,11 @@ async def alerts(to: Anyone, /) -> AlertList:
 async def alert(to: Anyone, /, number: int) -> AlertDetail:
     """One alert, with its runbook filled in."""
     return await to._get(f"/v1/alerts/{number}")
+
+
+async def acknowledge_alert(to: Anyone, /, number: int, note: str = "") -> AlertView:
+    """Says that you look after an alert that fires: nobody is reminded of it any more, and its end is still told."""
+    return await to._send("POST", f"/v1/alerts/{number}/acknowledge", {"note": note})
 
 
 async def ranks(to: Anyone, /, ref: str | int) -> RanksView:

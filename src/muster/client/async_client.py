@@ -139,6 +139,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     line = job_calls.line
     spec = job_calls.spec
     stop = job_calls.stop
+    save = job_calls.save
     set_priority = job_calls.set_priority
     resume = job_calls.resume
     why = job_calls.why
@@ -211,6 +212,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     notes = record_calls.notes
     logbook = record_calls.logbook
     lineage = record_calls.lineage
+    data_sets = record_calls.data_sets
+    data_set = record_calls.data_set
     models = record_calls.models
     model = record_calls.model
     create_model = record_calls.create_model
@@ -264,6 +267,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     alert = alert_calls.alert
     ranks = alert_calls.ranks
     alert_rules = alert_calls.alert_rules
+    acknowledge_alert = alert_calls.acknowledge_alert
     set_alert_rules = alert_calls.set_alert_rules
     try_alert_rules = alert_calls.try_alert_rules
     silence = alert_calls.silence

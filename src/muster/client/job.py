@@ -142,6 +142,11 @@ async def _stop(job: J, /, grace: float | None = None, force: bool = False) -> J
     return _become(job, await job_calls.stop(job.client, job.id, grace, force))
 
 
+async def _save(job: J, /, timeout: float = job_calls.SAVE_PATIENCE) -> J:
+    """Asks it to save now and go on; see `Client.save`."""
+    return _become(job, await job_calls.save(job.client, job.id, timeout))
+
+
 async def _set_priority(job: J, /, priority: str | int) -> J:
     """Gives it another priority; see `Client.set_priority`."""
     return _become(job, await job_calls.set_priority(job.client, job.id, priority))
@@ -241,6 +246,7 @@ class Job(JobData):
     refresh = blocking(_refresh)
     wait = blocking(_wait)
     stop = blocking(_stop)
+    save = blocking(_save)
     set_priority = blocking(_set_priority)
     resume = blocking(_resume)
     logs = iterating(_logs)
@@ -259,6 +265,7 @@ class AsyncJob(JobData):
     refresh = _refresh
     wait = _wait
     stop = _stop
+    save = _save
     set_priority = _set_priority
     resume = _resume
     logs = _logs

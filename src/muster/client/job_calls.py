@@ -16,7 +16,7 @@ from muster.client.connection import Anyone, Connection, Doc, J, job_path, part
 from muster.client.spec import Spec, batch_item, interpreter, submission, whose, workdir_of
 from muster.client.surroundings import shell_envs
 from muster.client.watch_calls import changes
-from muster.core.errors import Invalid, MusterError
+from muster.core.errors import Conflict, Invalid, MusterError
 
 if TYPE_CHECKING:
     from muster.api.jobs import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 BATCH: Final = 2000  # jobs in one request of `submit_many`
 PAGE: Final = 500  # jobs in one response
+SAVE_PATIENCE: Final = 300.0  # seconds for which `save` waits for the checkpoint
 STOP_PATIENCE: Final = 600.0  # seconds for which `resume` waits for a job that is stopping
 
 
@@ -161,6 +162,28 @@ async def spec(to: Anyone, /, ref: str | int) -> JobSpecView:
 async def stop(to: Connection[J, Any, Any], /, ref: str | int, grace: float | None = None, force: bool = False) -> J:
     """Asks the job to save and exit within `grace` seconds (default: as in its job file); `force` kills it."""
     return to._job(await to._send("POST", job_path(ref, "stop"), {"grace": grace, "force": force}))
+
+
+async def save(to: Connection[J, Any, Any], /, ref: str | int, timeout: float = SAVE_PATIENCE) -> J:
+    """Asks a running job to save now and go on, and returns it with the checkpoint that follows.
+
+    Waits for that at most `timeout` seconds, with 0 not at all. Raises Conflict if the job does not run, if its program
+    has never called `runtime.should_save`, and if there is no checkpoint in time or before the job ends.
+    """
+    order = await to._send("POST", job_path(ref, "save"))
+    until, pause = time.monotonic() + timeout, 0.1
+    while True:
+        view = await to._get(job_path(order["job"]))
+        mark = view["checkpoint"]
+        if not timeout or (mark is not None and mark["time"] >= order["time"] and mark["attempt"] > 0):
+            return to._job(view)
+        if view["phase"] not in ("running", "stopping") or view["attempt"] != order["attempt"]:
+            raise Conflict(f"{view['id']} did not save before its attempt ended.", f"See `muster why {view['id']}`.")
+        if time.monotonic() >= until:
+            said = f"{view['id']} was asked to save and has not within {timeout:g} s."
+            raise Conflict(said, f"It may yet: `muster status {view['id']}` names its last checkpoint.")
+        await to._transport.sleep(min(pause, max(0.0, until - time.monotonic())))
+        pause = min(1.0, 1.5 * pause)
 
 
 async def resume(

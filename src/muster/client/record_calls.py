@@ -11,6 +11,7 @@ from muster.client.artifact_calls import put_artifact
 from muster.client.connection import Anyone, Doc, part, run_path
 
 if TYPE_CHECKING:
+    from muster.api.data_sets import DataDetail, DataList
     from muster.api.lineage import LineageView
     from muster.api.logbook import NoteView
     from muster.api.models import (
@@ -135,6 +136,16 @@ async def lineage(to: Anyone, /, ref: str | int, way: str = "both", depth: int |
     """
     path = f"/v1/lineage/{quote(str(ref), safe='/')}"
     return await to._transport.call("GET", path, params={"way": way, "depth": depth})
+
+
+async def data_sets(to: Anyone, /, contains: str = "") -> DataList:
+    """The data sets that runs have named, by version, the last used first: {"data", "more"}."""
+    return await to._transport.call("GET", "/v1/data", params={"contains": contains or None})
+
+
+async def data_set(to: Anyone, /, name: str) -> DataDetail:
+    """One data set, or one version as `c4-en@v3`: its "versions", and the "uses" of it by runs, the newest first."""
+    return await to._transport.call("GET", f"/v1/data/{quote(name, safe='/')}")
 
 
 # --- models -----------------------------------------------------------------------------------------------------

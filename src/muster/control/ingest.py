@@ -25,10 +25,10 @@ from muster.control.metric_tap import MetricTap
 from muster.control.node_health import clock_events, evicted, fault_events, is_spot, leaves, link_events, taken_away
 from muster.control.node_samples import NodeSamples
 from muster.control.observe import worker_ended, worker_placed, workers_running
+from muster.control.orders import Orders, next_command
 from muster.control.reconcile import GANG_GRACE
 from muster.control.restores import restore_events, taken_events
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
-from muster.control.stack_orders import StackOrders
 from muster.control.stragglers import Stragglers
 from muster.core.attempt_events import CheckpointCommitted
 from muster.core.entities import Node
@@ -95,6 +95,7 @@ class _Attempt:
     pace: Pace = field(default_factory=Pace)
     restores: set[str] = field(default_factory=set)  # what it said of damaged or unreadable checkpoints
     told_at: float | None = None  # when its progress last arrived, by our own clock
+    ordered: dict[int, str] = field(default_factory=dict)  # the kind of order that a worker was told of last
 
     @property
     def job(self) -> bool:
@@ -119,7 +120,7 @@ class Ingest:
         late: float = LATE,
         secrets: SecretValues | None = None,
         tap: MetricTap | None = None,
-        stack_orders: StackOrders | None = None,
+        orders: Sequence[Orders] = (),
         hangs: Hangs | None = None,
         stragglers: Stragglers | None = None,
         alerts: Alerts | None = None,
@@ -130,7 +131,7 @@ class Ingest:
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
         self._tap, self._hangs, self._stragglers, self._alerts = tap or MetricTap(), hangs, stragglers, alerts
         self._counters, self._samples = counters or Counters(), samples
-        self._stack_orders = stack_orders or StackOrders(commit, clock.now)
+        self._orders = tuple(orders)
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -212,9 +213,8 @@ class Ingest:
                 self._stragglers.take(job_id, number, batch, writes, docs)
             if self._alerts is not None and attempt.job and batch.state == "running":
                 self._alerts.take_phases(job_id, number, docs)
-                command = command or self._alerts.command(job_id, number)
-            if attempt.job and batch.state == "running":
-                command = command or self._stack_orders.command(job_id, number, now)
+            if command is None and attempt.job and batch.state == "running":
+                command = self._ordered(attempt, job_id, number, batch.worker, now)
         keep = steps_needed(self._store.state(), job_id) if batch.state == "running" else ()
         return Reply(acked, command, done=batch.state == "ended", time=self._clock.now(), keep=keep)
 
@@ -238,6 +238,16 @@ class Ingest:
         if not self._gone(job_id):
             attempt = self._open(job_id, number)
             check_open(self._store, job_id, number, attempt.gang, attempt.run, self._clock.now(), self._late)
+
+    def _ordered(self, attempt: _Attempt, job_id: str, number: int, worker: int, now: float) -> Command | None:
+        """What people and alerts want of the worker's ranks."""
+        pending = [one.command(job_id, number, now) for one in self._orders]
+        if self._alerts is not None:
+            pending.append(self._alerts.command(job_id, number))
+        command = next_command(pending, attempt.ordered.get(worker, ""))
+        if command is not None:
+            attempt.ordered[worker] = command.kind
+        return command
 
     def _explained(self, job_id: str, number: int, batch: Batch) -> Batch:
         """Adds why a worker was told to leave its node: the worker doesn't know, its engine may."""

@@ -56,6 +56,8 @@ def patch_of(
         latest = dict(patch.get("latest", run.get("latest", {})))
         latest.update({name: json_number(column.values[-1]) for name, column in write.columns.items() if column.values})
         patch["latest"] = latest
+    if run.get("listens") != number and any(doc.get("type") == "listens" for _, doc in docs):
+        patch["listens"] = number  # the newest attempt that looks for requests to save
     shown: Doc | None = run.get("progress")
     stated = [(rank, doc) for rank, doc in docs if doc.get("type") == "progress" and isinstance(doc.get("step"), int)]
     for rank, doc in stated:

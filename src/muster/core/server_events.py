@@ -65,6 +65,14 @@ class StacksOrdered(Audit):
     ranks: int
 
 
+@payload("save.ordered")
+class SaveOrdered(Audit):
+    """A running job was asked to save now, of so many ranks."""
+
+    save: int
+    ranks: int
+
+
 @payload("auth.failed")
 class AuthFailed(Audit):
     """Failed sign-ins from an address since a time; `token` is the id of the token, if it is known."""

@@ -22,6 +22,7 @@ _NO_REQUESTS: Final = bytes(wire.CONTROL_BYTES)
 
 _block: mmap.mmap | bytes | None = None
 _saves_seen = 0  # requests before the first look count: an attempt starts with none
+_listens = False
 
 
 def should_stop() -> bool:
@@ -36,9 +37,14 @@ def stop_deadline() -> float | None:
 
 
 def should_save() -> bool:
-    """True once for each request to save now (requests between two calls count as one). Always False standalone."""
+    """True once for each request to save now (requests between two calls count as one). Always False standalone.
+
+    The first call tells the platform that this program can: `muster save` is refused for one that never asks.
+    """
     global _saves_seen
     asked = (_block or _open())[wire.CONTROL_SAVE_AT]
+    if not _listens:
+        _tell()
     changed = asked != _saves_seen
     _saves_seen = asked
     return changed
@@ -48,6 +54,13 @@ def kept_steps() -> frozenset[int]:
     """Steps of checkpoints that are not to be pruned, because jobs have yet to start from them."""
     told = _KEEP.unpack_from(_block or _open(), wire.CONTROL_KEEP_AT)
     return frozenset(step - 1 for step in told if step > 0)
+
+
+def _tell() -> None:
+    global _listens
+    _listens = True
+    if _block is not _NO_REQUESTS:
+        reporter.document("listens")
 
 
 def _open() -> mmap.mmap | bytes:

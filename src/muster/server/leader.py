@@ -39,6 +39,7 @@ from muster.control.meetings import Meetings
 from muster.control.metric_tap import MetricTap
 from muster.control.money_figures import UsualCosts
 from muster.control.node_samples import NodeSamples
+from muster.control.orders import save_orders, stack_orders
 from muster.control.outbox import Outbox
 from muster.control.promotion import version_needs
 from muster.control.quota import UNLIMITED, Quota
@@ -49,7 +50,6 @@ from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.signing import Signer, first_key
 from muster.control.spot_history import SpotHistory
-from muster.control.stack_orders import StackOrders
 from muster.control.statement_writer import StatementWriter
 from muster.control.stragglers import Stragglers
 from muster.control.studies.disk import CheckpointSpace
@@ -142,7 +142,8 @@ class Leader:
             self.samples.machines,
             UsualCosts(store, self.track).at,
         )
-        self.stack_orders, self.meetings = StackOrders(self.commit, self.clock.now), Meetings()
+        self.stack_orders, self.meetings = stack_orders(self.commit, self.clock.now), Meetings()
+        self.save_orders = save_orders(self.commit, self.clock.now)
         self.ingest = Ingest(
             store,
             self.commit,
@@ -153,7 +154,7 @@ class Leader:
             late,
             self.secret_values,
             self.tap,
-            self.stack_orders,
+            (self.stack_orders, self.save_orders),
             hangs,
             stragglers,
             self.alerts,

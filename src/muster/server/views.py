@@ -65,6 +65,7 @@ def job_view(
         "checkpoint": cast(CheckpointMarkView, asdict(job.checkpoint)) if job.checkpoint else None,
         "start_from": start_view(job),
         "progress": _progress(run, running=job.phase == "running"),
+        "can_save": job.phase == "running" and job.attempt is not None and run.get("listens") == job.attempt.number,
         "parent": spec.parent,
         "index": job.index,
         "array": array_view(job, phases or {}) if job.is_array else None,

@@ -47,6 +47,8 @@ def significance(
         raise Invalid(f"The better direction was given as {mode!r}.", "Give min or max.")
     higher = any(word in field.name.lower() for word in _HIGHER) if mode is None else mode == "max"
     better: Literal["min", "max"] = "max" if higher else "min"
+    many = len(groups) if len(groups) > MOST_GROUPS else 0
+    groups = [] if many else groups
     sides = [[value for i in places if (value := values[i]) is not None] for _, places in groups]
     best = _best(sides, better)
     differences = compare_groups(sides, best or 0) if len(groups) > 1 else []
@@ -61,7 +63,7 @@ def significance(
         ],
         "differences": [_difference_view(one, groups) for one in differences],
         "left_out": [views[i]["id"] for i, value in enumerate(values) if value is None],
-        "notes": _notes(groups, sides, by),
+        "notes": [_many(many)] if many else _notes(groups, sides, by),
     }
 
 
@@ -112,8 +114,6 @@ def _groups(
     places: dict[Any, list[int]] = {}
     for i, key in enumerate(keys):
         places.setdefault(key, []).append(i)
-    if len(places) > MOST_GROUPS:
-        raise Invalid(f"The runs fall into {len(places)} groups.", f"At most {MOST_GROUPS} are compared; use --group.")
     return [(labels[key], found) for key, found in places.items()]
 
 
@@ -145,6 +145,11 @@ def _group(label: str, runs: list[str], side: Sequence[float], best: bool) -> Gr
 
 def _difference_view(one: Difference, groups: Sequence[tuple[str, list[int]]]) -> DifferenceView:
     return cast(DifferenceView, {**asdict(one), "labels": [groups[one.first][0], groups[one.second][0]]})
+
+
+def _many(groups: int) -> str:
+    """Runs of a search differ in all of their parameters: nothing to test, and all else can be compared."""
+    return f"The runs fall into {groups} groups. At most {MOST_GROUPS} are tested: group them by one parameter."
 
 
 def _notes(groups: Sequence[tuple[str, list[int]]], sides: Sequence[Sequence[float]], by: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from muster.track.blob_refs import in_use
 from muster.track.blobs import Blobs
 from muster.track.code_scans import CodeScans
 from muster.track.compare import Comparer
+from muster.track.data_sets import DataSets
 from muster.track.event_fold import EventFold
 from muster.track.experiments import Experiments
 from muster.track.external import External
@@ -71,7 +72,7 @@ class Tracking:
         self.required = Required(lambda: store.state().rules)
         self.runs.check_required = self.required.check
         self.retention = Retention(db, self.blobs, lambda: store.state().rules)
-        self.lineage = Lineage(db)
+        self.lineage, self.data_sets = Lineage(db), DataSets(db)
         self.stacks = Stacks(db)
         self.search, self.saved = Search(db), SavedQueries(db)
         self.compare = Comparer(db, self.runs, self.search, self.blobs)

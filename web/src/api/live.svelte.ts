@@ -2,58 +2,35 @@
  *
  * The stream goes on from its cursor after a break. A hidden tab closes it, and catches up when it is seen again.
  */
-import { frames } from "./events";
 import { ApiError, type Schemas } from "./client";
+import { follow } from "./follow";
 import { signed } from "./session.svelte";
 
 export type Event = Schemas["EventView"];
 type Hearer = (events: Event[]) => void;
 
-const AGAIN = 1000; // ms until the next try, doubled up to the longest
-const LONGEST = 15_000;
-const QUIET = 20_000; // ms for which a hidden tab goes on listening
 let hearers: Hearer[] = [];
 let cursor: string | null = null;
-let running: AbortController | null = null;
-let hiding: ReturnType<typeof setTimeout> | undefined;
+let stop: (() => void) | null = null;
 
 /** Calls `hear` with the events that come, in batches, until the returned function is called. */
 export function listen(hear: Hearer): () => void {
   hearers.push(hear);
-  start();
+  stop ??= follow({
+    url: () => "/v1/events/stream",
+    lastId: () => cursor,
+    hear: (frame) => {
+      if (frame.event !== "event") return;
+      cursor = frame.id ?? cursor;
+      gather(JSON.parse(frame.data) as Event);
+    },
+  });
   return () => {
     hearers = hearers.filter((one) => one !== hear);
-    if (hearers.length === 0) stop();
+    if (hearers.length > 0) return;
+    stop?.();
+    stop = null;
   };
-}
-
-function start(): void {
-  if (running || document.hidden || hearers.length === 0) return;
-  running = new AbortController();
-  void run(running.signal);
-}
-
-function stop(): void {
-  running?.abort();
-  running = null;
-}
-
-async function run(signal: AbortSignal): Promise<void> {
-  let wait = AGAIN;
-  while (!signal.aborted) {
-    try {
-      for await (const frame of frames("/v1/events/stream", signal, cursor)) {
-        wait = AGAIN;
-        if (frame.event !== "event") continue;
-        cursor = frame.id ?? cursor;
-        gather(JSON.parse(frame.data) as Event);
-      }
-    } catch (error) {
-      if (signal.aborted || (error instanceof ApiError && [401, 403].includes(error.status))) return;
-    }
-    await new Promise((done) => setTimeout(done, wait));
-    wait = Math.min(wait * 2, LONGEST);
-  }
 }
 
 const BATCH = 150; // ms in which events are gathered
@@ -69,12 +46,6 @@ function gather(event: Event): void {
   }
   gathered.push(event);
 }
-
-document.addEventListener("visibilitychange", () => {
-  clearTimeout(hiding);
-  if (document.hidden) hiding = setTimeout(stop, QUIET);
-  else start();
-});
 
 export interface LiveOptions {
   /** Whether an event makes the answer old; none does when it is left out. */

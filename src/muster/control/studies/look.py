@@ -61,8 +61,9 @@ def see(state: State, study: Study, now: float) -> Seen:
     return Seen(study, progress_of(state, study.id), trials, runs, book_of(state).currency)
 
 
-def status_of(seen: Seen, now: float) -> StudyStatus:
-    return study_status(seen.view(), seen.facts(now, {}), importance)
+def status_of(seen: Seen, now: float, shares: bool = True) -> StudyStatus:
+    """`shares`: with the importance of the parameters, which costs as much as all else together."""
+    return study_status(seen.view(), seen.facts(now, {}), importance if shares else lambda view: {})
 
 
 def report_of(seen: Seen, now: float, metrics: Metrics) -> StudyReport:

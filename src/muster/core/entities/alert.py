@@ -29,6 +29,9 @@ class Alert:
     fired_at: float
     told_at: float | None = None  # when receivers were told last
     resolved_at: float | None = None
+    acked_at: float | None = None  # when somebody said that they look after it
+    acked_by: str = ""
+    ack_note: str = ""
 
     @property
     def project(self) -> str:
@@ -171,6 +174,24 @@ class AlertTold(Payload):
                 ALERTS.drop(state, alert.key, changes)
             else:
                 ALERTS.put(state, alert.key, replace(alert, told_at=event.time), changes)
+
+
+@payload("alert.acknowledged")
+class AlertAcknowledged(Payload):
+    """Somebody looks after an alert: receivers are told of its end, and are not reminded of it before."""
+
+    key: str
+    number: int
+    note: str = ""
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        alert = ALERTS.all(state).get(self.key)
+        if alert is not None and alert.number == self.number:
+            acked = replace(alert, acked_at=event.time, acked_by=event.actor, ack_note=self.note)
+            ALERTS.put(state, self.key, acked, changes)
+
+    def columns(self) -> tuple[str | None, ...]:
+        return (self.key,)
 
 
 @payload("alert.acted")

@@ -60,7 +60,8 @@ def due(rules: RuleSet, alerts: Mapping[str, Alert], quiet: Mapping[str, str], n
     """The messages that are due now. `quiet`: alerts that are not told; see `muted`.
 
     A group is told `wait` after its first alert, again when it changes but not sooner than after `interval`, and every
-    `repeat` while it fires. Its end is told at once when nothing of it fires any more.
+    `repeat` while something of it fires that nobody has acknowledged. Its end is told at once when nothing of it fires
+    any more.
     """
     groups: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in alerts.values():
@@ -80,7 +81,8 @@ def _notice(rules: RuleSet, name: str, group: Sequence[Alert], now: float) -> No
         return Notice(name, tuple(firing), tuple(resolved))
     if resolved and (rested or not firing):
         return Notice(name, tuple(firing), tuple(resolved))
-    if firing and not new and last is not None and now - last >= times.repeat:
+    unseen = any(alert.acked_at is None for alert in firing)
+    if unseen and not new and last is not None and now - last >= times.repeat:
         return Notice(name, tuple(firing), ())
     return None
 

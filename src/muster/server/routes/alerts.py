@@ -28,6 +28,7 @@ from muster.core.entities.alert import (
     ALERTS,
     SILENCES,
     Alert,
+    AlertAcknowledged,
     AlertActed,
     AlertFired,
     AlertResolved,
@@ -39,7 +40,7 @@ from muster.core.entities.alert import (
 from muster.core.entities.alert import (
     AlertRulesSet as RulesApplied,
 )
-from muster.core.errors import Invalid, NotFound
+from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import Event
 from muster.core.state import State
 from muster.core.units import format_duration
@@ -73,6 +74,12 @@ class SilenceBody(BaseModel):
     project: Name = ""
     run: Name = ""
     node: Name = ""
+
+
+class AckBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    note: str = Field("", max_length=500, pattern=r"^[^\x00]*$", description="what you do about it")
 
 
 class RulesFile(BaseModel):
@@ -158,6 +165,31 @@ def get_alert(number: Number, leader: Leading, caller: Caller) -> AlertDetail:
     return leader.look(lambda state: _detail(leader, state, event, fired))
 
 
+@router.post("/alerts/{number}/acknowledge", openapi_extra=needs("member"))
+def acknowledge(number: Number, body: AckBody, leader: Leading, caller: Caller) -> AlertView:
+    """Says that you look after an alert that fires: nobody is reminded of it any more, and its end is still told.
+
+    An alert that belongs to no project needs an administrator.
+    """
+
+    def propose(state: State) -> Entry:
+        alert = _alert(number, state, caller)
+        _may_silence(alert.project, state, caller)
+        if alert.resolved_at is not None:
+            raise Conflict(f"Alert {number} does not fire any more.", "See `muster alerts`.")
+        event = AlertAcknowledged(alert.key, number, body.note.strip())
+        return Entry([Event(event, leader.clock.now(), caller.user, alert.project)])
+
+    leader.propose(propose)
+
+    def look(state: State) -> AlertView:
+        rules, alerts, now = leader.alerts.rules(state), ALERTS.all(state), leader.clock.now()
+        alert = _alert(number, state, caller)
+        return _view(alert, muted(rules, alerts, SILENCES.all(state).values(), now).get(alert.key, ""))
+
+    return leader.look(look)
+
+
 @router.post("/silences", status_code=201, openapi_extra=needs("member"))
 def silence(body: SilenceBody, leader: Leading, caller: Caller) -> SilenceView:
     """Silences alerts for a time. Without a project or a run it needs an administrator."""
@@ -229,6 +261,9 @@ def _view(alert: Alert, quiet: str) -> AlertView:
         "resolved_at": alert.resolved_at,
         "told_at": alert.told_at,
         "muted": quiet,
+        "acked_at": alert.acked_at,
+        "acked_by": alert.acked_by,
+        "ack_note": alert.ack_note,
     }
 
 
@@ -246,6 +281,9 @@ def _pending_view(rule: Rule, one: Pending) -> AlertView:
         "resolved_at": None,
         "told_at": None,
         "muted": "",
+        "acked_at": None,
+        "acked_by": "",
+        "ack_note": "",
     }
 
 
@@ -326,6 +364,14 @@ def _silence_view(one: Silence) -> SilenceView:
         "by": one.by,
         "why": one.why,
     }
+
+
+def _alert(number: int, state: State, caller: Identity) -> Alert:
+    """One that fires, or whose end is not told yet."""
+    alert = next((one for one in ALERTS.all(state).values() if one.number == number), None)
+    if alert is None or not _sees(caller.projects(state), alert.project, alert.subject["kind"]):
+        raise NotFound(f"No alert {number} that you can see fires.", "See `muster alerts`.")
+    return alert
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from muster.api.stacks import StacksList, StacksOrder, StacksView
+from muster.control.orders import check_stacks
 from muster.core.errors import Conflict
 from muster.core.job import Job
 from muster.monitor.stacks import group
@@ -28,6 +29,7 @@ def order_stacks(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> S
     Who asks again within two seconds gets the same order. The event log records it.
     """
     job = find_job(leader, caller, ref, "member")
+    check_stacks(job)
     made = leader.stack_orders.order(job, caller.user)
     return {"id": made.id, "job": made.job, "attempt": made.attempt, "ranks": made.world}
 

@@ -151,10 +151,15 @@ def list_studies(
 
 
 @router.get("/{ref}", openapi_extra=needs("viewer"))
-def status(ref: Ref, leader: Leading, caller: Caller) -> StudyStatus:
+def status(
+    ref: Ref,
+    leader: Leading,
+    caller: Caller,
+    importance: Annotated[bool, Query(description="false: without that of the parameters, which takes longest")] = True,
+) -> StudyStatus:
     """How a study stands: its best trial, trials by state, money and time, rungs, importance of its parameters."""
     study, now = find(leader, caller, ref), leader.clock.now()
-    return status_of(leader.look(lambda state: see(state, study, now)), now)
+    return status_of(leader.look(lambda state: see(state, study, now)), now, importance)
 
 
 @router.get("/{ref}/report", dependencies=HEAVY, openapi_extra=needs("viewer"))

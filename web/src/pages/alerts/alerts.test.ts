@@ -3,7 +3,7 @@ import { ordered, scopes, type Alert } from "./alerts";
 
 function alert(state: Alert["state"], severity: Alert["severity"], since: number, kind: "run" | "node" = "run"): Alert {
   const subject = { kind, name: "x-1", title: "x", project: "vision", queue: "", pool: "", nodes: [] };
-  return { number: since, state, rule: "hang", severity, subject, value: 1, text: "", since, fired_at: null, resolved_at: null, told_at: null, muted: "" }; // prettier-ignore
+  return { number: since, state, rule: "hang", severity, subject, value: 1, text: "", since, fired_at: null, resolved_at: null, told_at: null, muted: "", acked_at: null, acked_by: "", ack_note: "" }; // prettier-ignore
 }
 
 describe("ordered", () => {

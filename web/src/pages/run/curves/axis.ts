@@ -1,6 +1,7 @@
 /** What curves are drawn along: steps, time, time since the start, or a series that counts something. */
 import type { CurveView } from "../../../charts/curve";
 import type { Range } from "../../../charts/chart";
+import type { Schemas } from "../../../api/client";
 import type { Series } from "./groups";
 
 /** How far a counting series was at each step. */
@@ -74,6 +75,27 @@ export function scaleOf(curve: CurveView): Scale {
     values.push(value);
   }
   return { steps, values };
+}
+
+/** What the run had cost at each step: its amount, spread over the time for which its attempts held their nodes. */
+export function costScale(curve: CurveView, attempts: Schemas["RunAttempt"][], amount: number): Scale {
+  const last = Math.max(...curve.last_time);
+  const held = attempts.flatMap((one) => {
+    const from = one.planned_at ?? one.started_at ?? one.running_at;
+    return from === undefined ? [] : [{ from, to: one.ended_at ?? last, nodes: Math.max(1, one.nodes?.length ?? 1) }];
+  });
+  const until = (time: number): number =>
+    held.reduce((sum, one) => sum + Math.max(0, Math.min(time, one.to) - one.from) * one.nodes, 0);
+  const whole = until(Infinity);
+  const scale: Scale = { steps: [], values: [] };
+  if (whole <= 0) return scale;
+  for (const [at, step] of curve.last_step.entries()) {
+    const value = (amount * until(curve.last_time[at]!)) / whole;
+    if (value < (scale.values.at(-1) ?? -Infinity)) continue;
+    scale.steps.push(step);
+    scale.values.push(value);
+  }
+  return scale;
 }
 
 /** The value at `x` on the line through (from[i], to[i]); `from` does not fall. */

@@ -18,7 +18,13 @@ test("what a run was made from is at its left, what was made from it at its righ
     ["run:a", -2, 1, "checkpoint:a/10"],
     ["model:m/n/3", 1, 0.5, "run:b"],
   ]);
-  expect(found.map((box) => box.href)).toEqual(["/runs/b", null, "/runs/a?tab=details", "/runs/a", "/models/m%2Fn"]);
+  expect(found.map((box) => box.href)).toEqual([
+    "/runs/b",
+    "/data/c4%40v1",
+    "/runs/a?tab=details",
+    "/runs/a",
+    "/models/m%2Fn",
+  ]);
   expect(found[4]!.more).toBe("2 older left out, goes on");
 });
 

@@ -55,6 +55,7 @@ function hrefOf(kind: string, name: string): string | null {
   if (kind === "run") return `/runs/${encodeURIComponent(name)}`;
   if (kind === "checkpoint" || kind === "artifact")
     return `/runs/${encodeURIComponent(name.slice(0, name.indexOf("/")))}?tab=details`;
+  if (kind === "data") return `/data/${encodeURIComponent(name)}`;
   if (kind === "model") return `/models/${encodeURIComponent(name.slice(0, name.lastIndexOf("/")))}`;
   return null;
 }

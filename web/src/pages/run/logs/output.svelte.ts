@@ -1,12 +1,12 @@
 /** A window of a job's output: pages come in at both ends and leave at the other, so that its size stays bounded. */
-import { api, ApiError } from "../../../api/client";
-import { frames } from "../../../api/events";
+import { api } from "../../../api/client";
+import { follow } from "../../../api/follow";
 import { lineAt, linesOf, type Chunk, type LogLine } from "./lines";
 
 const PAGE = 256 * 1024; // bytes that are asked for at once
 const MOST = 3 * 1024 * 1024; // characters that are kept
 const END = 2 ** 53; // after every chunk
-const AGAIN = 2000; // ms until a broken stream is begun again
+const GATHER = 120; // ms in which chunks are gathered
 
 export interface Which {
   attempt: number | null;
@@ -23,7 +23,7 @@ export class Output {
   error = $state.raw<unknown>(null);
   lines = $derived.by((): LogLine[] => linesOf(this.chunks));
   #abort = new AbortController();
-  #stream: AbortController | null = null;
+  #stop: (() => void) | null = null;
 
   constructor(
     readonly job: string,
@@ -98,9 +98,29 @@ export class Output {
 
   /** Appends what is written, until the job is over or the end is left. */
   follow(): void {
-    if (this.#stream || this.over) return;
-    this.#stream = new AbortController();
-    void this.#run(this.#stream.signal);
+    if (this.#stop || this.over) return;
+    let gathered: Chunk[] = [];
+    let of: AbortSignal | null = null; // the stream that they are from
+    const flush = (signal: AbortSignal): void => {
+      if (signal.aborted || signal !== of) return; // they are asked for again
+      this.#keep([...this.chunks, ...gathered], "end");
+      gathered = [];
+    };
+    this.#stop = follow({
+      url: () => this.#stream(),
+      hear: (frame, signal) => {
+        if (of !== signal) [of, gathered] = [signal, []];
+        if (frame.event === "log" && gathered.push(JSON.parse(frame.data) as Chunk) === 1)
+          setTimeout(() => flush(signal), GATHER);
+        if (frame.event === "end")
+          setTimeout(() => {
+            if (signal.aborted) return;
+            flush(signal);
+            this.over = true;
+            this.unfollow();
+          }, GATHER);
+      },
+    });
   }
 
   /** Nothing is added any more while something else is read; what came meanwhile is read at the end. */
@@ -110,37 +130,16 @@ export class Output {
   }
 
   unfollow(): void {
-    this.#stream?.abort();
-    this.#stream = null;
+    this.#stop?.();
+    this.#stop = null;
   }
 
-  async #run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      const after = String(this.chunks.at(-1)?.id ?? 0);
-      const query = new URLSearchParams({ after });
-      if (this.which.attempt !== null) query.set("attempt", String(this.which.attempt));
-      if (this.which.rank !== null) query.set("rank", String(this.which.rank));
-      try {
-        let gathered: Chunk[] = [];
-        for await (const frame of frames(`/v1/jobs/${encodeURIComponent(this.job)}/logs/stream?${query}`, signal)) {
-          if (frame.event === "log") {
-            if (gathered.push(JSON.parse(frame.data) as Chunk) === 1)
-              setTimeout(() => {
-                if (!signal.aborted) this.#keep([...this.chunks, ...gathered], "end");
-                gathered = [];
-              }, 120);
-          } else if (frame.event === "end") {
-            await new Promise((done) => setTimeout(done, 150));
-            this.over = true;
-            this.unfollow();
-            return;
-          }
-        }
-      } catch (error) {
-        if (signal.aborted || (error instanceof ApiError && error.status !== 0 && error.status < 500)) return;
-      }
-      await new Promise((done) => setTimeout(done, AGAIN));
-    }
+  /** The address of what comes after the last chunk that is here. */
+  #stream(): string {
+    const query = new URLSearchParams({ after: String(this.chunks.at(-1)?.id ?? 0) });
+    if (this.which.attempt !== null) query.set("attempt", String(this.which.attempt));
+    if (this.which.rank !== null) query.set("rank", String(this.which.rank));
+    return `/v1/jobs/${encodeURIComponent(this.job)}/logs/stream?${query}`;
   }
 
   /** Drops what is farthest from where chunks were added. */
