@@ -109,7 +109,7 @@ class _AttemptSearch:
         """The output of each rank in a range of chunks, looked through. Runs in threads: it is what takes long."""
         by_rank: dict[int, list[LogChunk]] = {}
         after = ids[0] - 1
-        while some := self._logs(self._want.rank, after, ids[1]):
+        while after + 1 < ids[1] and (some := self._logs(self._want.rank, after, ids[1])):
             for chunk in some:
                 by_rank.setdefault(chunk.rank, []).append(chunk)
             after = some[-1].id
@@ -119,7 +119,7 @@ class _AttemptSearch:
         self, rank: int | None, after: int, before: int | None, limit: int = _PAGE, last: bool = False
     ) -> list[LogChunk]:
         job, attempt = self._want.job, self._begin.attempt
-        return self._store.logs(job, attempt, rank, after, limit, before=before, most=_BLOCK, last=last)
+        return self._store.logs(job, attempt, rank, after, limit, before=before, most=2 * _BLOCK, last=last)
 
     def _searched(self, parts: Sequence[_Part]) -> list[Line]:
         """The matching lines that end in these parts."""
