@@ -112,7 +112,7 @@ def encode(run: Samples) -> bytes:
 
 
 def decode(data: bytes) -> Downsampled:
-    return _decoded(*_HEAD.unpack_from(data)[:3], [data])
+    return decode_all([data])
 
 
 def decode_all(blocks: Sequence[bytes]) -> Downsampled:
