@@ -64,8 +64,8 @@ def _until(page: Page, shown: str) -> float:
     """Looked at in every frame, so that the answer does not depend on how fast Playwright asks."""
     look = """shown => new Promise(done => {
         const look = () => {
-            const found = document.querySelector(shown);
-            if (found && found.getClientRects().length) requestAnimationFrame(() => done(performance.now()));
+            const found = [...document.querySelectorAll(shown)].some(one => one.getClientRects().length);
+            if (found) requestAnimationFrame(() => done(performance.now()));
             else requestAnimationFrame(look);
         };
         look();
