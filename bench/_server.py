@@ -18,8 +18,8 @@ WAIT = 300.0  # seconds for its start
 
 @contextmanager
 def serving(home: Path, *options: str) -> Iterator[httpx.Client]:
-    """Starts a server and stops it at the end; what it was asked to run must be over by then."""
-    home.mkdir()
+    """Starts a server, whose home may be there with settings. Stops it at the end; its jobs must be over by then."""
+    home.mkdir(exist_ok=True)
     env = {**os.environ, "MUSTER_HOME": str(home)}
     for name in ("MUSTER_URL", "MUSTER_TOKEN"):
         env.pop(name, None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,14 +36,19 @@ def write(store: Store, attempt: int, rank: int, offset: int, data: bytes) -> No
     assert store.transact([lambda state: Entry(streams=[made])]) == [[]]
 
 
-def fill(store: Store, texts: dict[tuple[int, int], bytes], random: Random) -> None:
+def fill(
+    store: Store,
+    texts: dict[tuple[int, int], bytes],
+    random: Random,
+    sizes: Sequence[int] = (1, 7, 30, 200),
+) -> None:
     """Writes the output of each (attempt, rank) in chunks of any size, the ranks of an attempt in turns."""
     for attempt in sorted({attempt for attempt, _ in texts}):
         at = {rank: 0 for of, rank in texts if of == attempt}
         while at:
             rank = random.choice(sorted(at))
             begin = at[rank]
-            at[rank] = begin + random.choice([1, 7, 30, 200])
+            at[rank] = begin + random.choice(sizes)
             write(store, attempt, rank, begin, texts[attempt, rank][begin : at[rank]])
             if at[rank] >= len(texts[attempt, rank]):
                 del at[rank]
@@ -64,12 +70,16 @@ def searched(store: Store, pattern: Any, rank: int | None = None, limit: int = 1
 
 
 def expected(texts: dict[tuple[int, int], bytes], word: bytes, rank: int | None = None) -> list[tuple[int, int, int]]:
+    return [one for one in line_by_line(texts, lambda line: word in line) if rank in (None, one[1])]
+
+
+def line_by_line(texts: dict[tuple[int, int], bytes], matches: Callable[[bytes], bool]) -> list[tuple[int, int, int]]:
     found = []
-    for (attempt, of), text in texts.items():
+    for (attempt, rank), text in texts.items():
         at = 0
         for line in text.split(b"\n"):
-            if word in line and rank in (None, of):
-                found.append((attempt, of, at))
+            if matches(line) and at < len(text):
+                found.append((attempt, rank, at))
             at += len(line) + 1
     return sorted(found)
 
@@ -95,6 +105,60 @@ def test_every_line_is_found_once(store: Store, monkeypatch: pytest.MonkeyPatch,
                 found = searched(store, pattern, rank, limit, stop)
                 assert sorted(found) == wanted
     assert [attempt for attempt, _, _ in searched(store, pattern)] == sorted(a for a, _, _ in expected(texts, b"loss"))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_few_blocks_have_is_found_as_line_by_line(
+    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Most blocks have no hit, so that only the lines that go over their ends are looked at."""
+    random = Random(seed)
+    monkeypatch.setattr(log_search, "_BLOCK", 1000)
+    texts: dict[tuple[int, int], bytes] = {}
+    for key in ((1, 0), (1, 3), (2, 0)):
+        lines = [b"a line of %d" % at + b"." * random.choice([0, 5, 60, 500]) for at in range(40)]
+        for at in random.sample(range(40), 3):
+            lines[at] = lines[at][:4] + random.choice([b"needle", b"NEEDLE 7", b"needles"]) + lines[at][4:]
+        texts[key] = b"\n".join(lines) + random.choice([b"", b"\n"])
+    fill(store, texts, random, sizes=(30, 200, 900))
+    for regex in ("^a .*needle", "(?i)needle ?7?", "line[0-9 of]+$", "xyz"):
+        plain = re.compile(regex.encode())
+        wanted = line_by_line(texts, lambda line, plain=plain: plain.search(line) is not None)
+        for limit, stop in ((1000, None), (3, random)):
+            assert sorted(searched(store, compiled(None, regex, case=True), None, limit, stop)) == wanted, regex
+
+
+def test_the_first_page_costs_the_same_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read for the first lines that are found, also with the lines around them, is a few blocks."""
+    monkeypatch.setattr(log_search, "_BLOCK", 1000)
+    for chunks in (100, 1000):
+        store = open_store("memory:")
+        store.append([job_event(1)])
+        for at in range(chunks):
+            write(store, 1, 0, 100 * at, b"one line with loss" + b"." * 81 + b"\n")
+        counted = Counted(store)
+        want = LogQuery(job_of(store), [1], None, compiled("loss", None, case=False), 5)
+        found = search(counted, want, None, lambda: False)
+        show = Context(counted, want.job, want.pattern, 3).show
+        assert [len(show(line)["after"]) for line in found.lines] == [3] * 5
+        assert found.searched <= 2 * 1000
+        ahead = (log_search._THREADS + 2) * 1000 // 100
+        assert 0 < counted.chunks <= ahead + 5 * 4 * 16, chunks  # and 16 on either side of each line, twice at most
+
+
+class Counted:
+    """A store that counts the chunks which are read from it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.chunks = store, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def logs(self, *given: Any, **options: Any) -> Any:
+        found = self._store.logs(*given, **options)
+        self.chunks += len(found)
+        return found
 
 
 def test_context_comes_from_other_chunks_and_stops_where_output_is_missing(store: Store) -> None:

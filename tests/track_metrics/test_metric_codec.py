@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import numpy as np
 from hypothesis import given
@@ -45,6 +46,16 @@ def test_pieces_say_what_their_points_say(run: Samples) -> None:
     for place in range(len(found)):
         part = run.take(slice(place * downsampled.PIECE, (place + 1) * downsampled.PIECE))
         check_piece(found, place, part)
+
+
+@given(st.lists(runs(), max_size=4), st.lists(st.integers(0, 3), max_size=6))
+def test_blocks_decoded_together_are_what_each_is_alone(some: list[Samples], order: list[int]) -> None:
+    """Whether they are alike, so that they are decoded at once, or not."""
+    blocks = [downsampled.encode(some[at]) for at in order if at < len(some)]
+    found = downsampled.decode_all(blocks)
+    alone = downsampled.join([downsampled.decode(data) for data in blocks])
+    for field in fields(downsampled.Downsampled):
+        assert getattr(found, field.name).tobytes() == getattr(alone, field.name).tobytes(), field.name
 
 
 @given(runs(), st.lists(st.integers(1, 199), max_size=9))

@@ -1,12 +1,13 @@
 """Searches a job's output line by line for a text or a pattern. A line is of one rank, whatever chunks it is stored in.
 
-Chunks are read and unpacked by threads, ahead of the search. A search may end between any two blocks of chunks and go
-on later: no line is found twice, and none is missed.
+Threads read and unpack blocks of chunks ahead of the search, and tell whether anything in them matches: only then are
+their lines looked at. A search may end between any two blocks and go on later: no line is found twice, and none is
+missed.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -86,8 +87,8 @@ class _AttemptSearch:
         """Where to go on; None if the attempt was searched to its end."""
         ranges = self._ranges()
         with ThreadPoolExecutor(_THREADS) as pool:
-            for at, chunks in enumerate(_ahead(pool, ranges, self._read)):
-                goes_on = self._take(self._searched(chunks))
+            for at, parts in enumerate(_ahead(pool, ranges, self._parts)):
+                goes_on = self._take(self._searched(parts))
                 if goes_on is None and enough():
                     goes_on = Place(self._begin.attempt, ranges[at][1])
                 if goes_on is not None:
@@ -104,32 +105,32 @@ class _AttemptSearch:
         blocks = min(high - low, kept_bytes(self._store, self._want, self._begin.attempt) // _BLOCK + 1)
         return list(pairwise(low + (high - low) * at // blocks for at in range(blocks + 1)))
 
-    def _read(self, ids: tuple[int, int]) -> list[LogChunk]:
-        found: list[LogChunk] = []
+    def _parts(self, ids: tuple[int, int]) -> list[_Part]:
+        """The output of each rank in a range of chunks, looked through. Runs in threads: it is what takes long."""
+        by_rank: dict[int, list[LogChunk]] = {}
         after = ids[0] - 1
-        while some := self._logs(self._want.rank, after, ids[1]):
-            found += some
+        while after + 1 < ids[1] and (some := self._logs(self._want.rank, after, ids[1])):
+            for chunk in some:
+                by_rank.setdefault(chunk.rank, []).append(chunk)
             after = some[-1].id
-        return found
+        return [_Part.of(chunks, self._want.pattern) for chunks in by_rank.values()]
 
     def _logs(
         self, rank: int | None, after: int, before: int | None, limit: int = _PAGE, last: bool = False
     ) -> list[LogChunk]:
         job, attempt = self._want.job, self._begin.attempt
-        return self._store.logs(job, attempt, rank, after, limit, before=before, most=_BLOCK, last=last)
+        return self._store.logs(job, attempt, rank, after, limit, before=before, most=2 * _BLOCK, last=last)
 
-    def _searched(self, chunks: Sequence[LogChunk]) -> list[Line]:
-        """The matching lines that end in these chunks."""
-        by_rank: dict[int, list[LogChunk]] = {}
-        for chunk in chunks:
-            by_rank.setdefault(chunk.rank, []).append(chunk)
-        self._found.searched += sum(len(chunk.data) for chunk in chunks)
+    def _searched(self, parts: Sequence[_Part]) -> list[Line]:
+        """The matching lines that end in these parts."""
         lines: list[Line] = []
-        for rank, some in by_rank.items():
+        for part in parts:
+            self._found.searched += sum(len(chunk.data) for chunk in part.chunks)
+            rank = part.chunks[0].rank
             if rank not in self._ranks:
-                self._ranks[rank] = self._begun(rank, some[0].id) if self._begin.chunk else _Rank(self._begin.attempt)
-            self._ranks[rank].add(some)
-            lines += self._ranks[rank].search(self._want.pattern, self._most)
+                begun = self._begun(rank, part.chunks[0].id) if self._begin.chunk else _Rank(self._begin.attempt)
+                self._ranks[rank] = begun
+            lines += self._ranks[rank].take(part, self._want.pattern, self._most)
         return sorted(lines, key=lambda line: (line.end, line.offset))
 
     def _begun(self, rank: int, before: int | None) -> _Rank:
@@ -140,8 +141,9 @@ class _AttemptSearch:
             if b"\n" in some[0].data:
                 break
         made = _Rank(self._begin.attempt)
-        made.add(found)
-        made.leave_out()
+        if found:
+            made.add(_Part.of(found, None))
+            made.leave_out()
         return made
 
     def _rests(self, end: int) -> list[Line]:
@@ -168,6 +170,41 @@ class _AttemptSearch:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Consecutive output of one rank. `hit`: a whole line of it may match; without, only its first and last may."""
+
+    text: bytes
+    starts: Sequence[int]  # where each chunk begins in the text
+    chunks: Sequence[LogChunk]
+    hit: bool
+
+    @classmethod
+    def of(cls, chunks: Sequence[LogChunk], pattern: Any) -> _Part:
+        parts: list[bytes] = []
+        starts: list[int] = []
+        at, end = 0, chunks[0].offset
+        for chunk in chunks:
+            if end != chunk.offset:  # what is missing ends a line
+                parts.append(b"\n")
+                at += 1
+            starts.append(at)
+            parts.append(chunk.data)
+            at, end = at + len(chunk.data), chunk.end
+        text = b"".join(parts)
+        return cls(text, starts, chunks, pattern is not None and pattern.search(text) is not None)
+
+    def until(self, end: int) -> _Part:
+        """Its first bytes."""
+        count = bisect_left(self.starts, end)
+        return _Part(self.text[:end], self.starts[:count], self.chunks[:count], self.hit)
+
+    def since(self, begin: int) -> _Part:
+        """All but its first bytes."""
+        first = max(0, bisect_right(self.starts, begin) - 1)
+        return _Part(self.text[begin:], [at - begin for at in self.starts[first:]], self.chunks[first:], self.hit)
+
+
 class _Rank:
     """The output of a rank that was not searched yet."""
 
@@ -177,18 +214,26 @@ class _Rank:
         self._starts: list[int] = []  # where each chunk begins in the text
         self._chunks: list[LogChunk] = []
 
-    def add(self, chunks: Sequence[LogChunk]) -> None:
-        parts, at = [self._text], len(self._text)
-        end = self._chunks[-1].end if self._chunks else None
-        for chunk in chunks:
-            if end not in (None, chunk.offset) and at:  # what is missing ends a line
-                parts.append(b"\n")
-                at += 1
-            self._starts.append(at)
-            self._chunks.append(chunk)
-            parts.append(chunk.data)
-            at, end = at + len(chunk.data), chunk.end
-        self._text = b"".join(parts)
+    def take(self, part: _Part, pattern: Any, most: int) -> list[Line]:
+        """The matching lines that end in a part. Keeps the beginning of the line that does not."""
+        end = part.text.rfind(b"\n") + 1
+        if part.hit or not end:
+            self.add(part)
+            return self.search(pattern, most)
+        lines: list[Line] = []
+        if self._text:  # the line that began before this part: alone neither of its halves may match
+            self.add(part.until(part.text.find(b"\n") + 1))
+            lines = self.search(pattern, most)
+        self._text, self._starts, self._chunks = b"", [], []
+        self.add(part.since(end))
+        return lines
+
+    def add(self, part: _Part) -> None:
+        gap = b"\n" if self._text and self._chunks[-1].end != part.chunks[0].offset else b""  # it ends a line, too
+        at = len(self._text) + len(gap)
+        self._starts += [at + start for start in part.starts]
+        self._chunks += part.chunks
+        self._text = b"".join((self._text, gap, part.text))
 
     def search(self, pattern: Any, most: int, rest: int | None = None) -> list[Line]:
         """Takes whole lines off it and tells which match; with `rest` also the last, as if it ended in that chunk."""
@@ -228,10 +273,10 @@ def kept_bytes(store: Store, want: LogQuery, attempt: int | None = None) -> int:
 
 
 def _ahead(
-    pool: ThreadPoolExecutor, ranges: Sequence[tuple[int, int]], read: Callable[[tuple[int, int]], list[LogChunk]]
-) -> Iterator[list[LogChunk]]:
-    """The chunks of each range, in order; those of the next ranges are read meanwhile."""
-    waiting: list[Future[list[LogChunk]]] = []
+    pool: ThreadPoolExecutor, ranges: Sequence[tuple[int, int]], read: Callable[[tuple[int, int]], list[_Part]]
+) -> Iterator[list[_Part]]:
+    """The output in each range, in order; that of the next ranges is read meanwhile."""
+    waiting: list[Future[list[_Part]]] = []
     try:
         for at in range(len(ranges)):
             while len(waiting) <= _THREADS and at + len(waiting) < len(ranges):

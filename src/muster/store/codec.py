@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import zlib
 from typing import Any, Final
 
+from isal import isal_zlib
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from muster.core.entities import ENTITIES
@@ -114,12 +114,12 @@ def pack(raw: bytes) -> bytes:
     """Compressed if that is smaller; `unpack` recognises compression by the length."""
     if len(raw) < _WORTH_PACKING:
         return raw
-    packed = zlib.compress(raw, 1)
+    packed = isal_zlib.compress(raw, 1)
     return packed if len(packed) < len(raw) else raw
 
 
 def unpack(blob: bytes, length: int) -> bytes:
-    return blob if len(blob) == length else zlib.decompress(blob, bufsize=length)
+    return blob if len(blob) == length else isal_zlib.decompress(blob, bufsize=length)
 
 
 def shapes_from(text: str) -> dict[int, tuple[str, ...]]:

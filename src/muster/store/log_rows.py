@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy import Connection, Integer, Select, bindparam, delete, func, select, update
 
 from muster.store import tables
 from muster.store.base import LogChunk, StreamWrite
@@ -60,8 +61,17 @@ def page(
     before: int | None,
     since: float | None,
     last: bool,
-) -> Select[Any]:
-    """Chunks without their data, each with the end of the previous chunk of its rank."""
+) -> tuple[Select[Any], dict[str, Any]]:
+    """Chunks without their data, each with the end of the previous chunk of its rank: a statement with its values."""
+    options = {"of_rank": rank, "before": before, "since": since}
+    given = {name: value for name, value in options.items() if value is not None}
+    statement = _page(frozenset(given), last)
+    return statement, {"of_job": job, "of_attempt": attempt, "after": after, "most": limit, **given}
+
+
+@cache
+def _page(given: frozenset[str], last: bool) -> Select[Any]:
+    """Made once for each kind of page: to make it takes longer than to run it."""
     older = tables.log_chunks.alias().c
     same_rank = (older.job == _chunks.job) & (older.attempt == _chunks.attempt) & (older.rank == _chunks.rank)
     end_before = (
@@ -72,24 +82,25 @@ def page(
         .scalar_subquery()
     )
     query = select(_chunks.id, _chunks.rank, _chunks.start, _chunks.length, func.coalesce(end_before, 0))
-    query = query.where(_chunks.job == job, _chunks.attempt == attempt, _chunks.id > after)
-    if before is not None:
-        query = query.where(_chunks.id < before)
-    if since is not None:
-        query = query.where(_chunks.time >= since)
-    if rank is not None:
-        query = query.where(_chunks.rank == rank)
-    return query.order_by(_chunks.id.desc() if last else _chunks.id).limit(limit)
+    of = (_chunks.job == bindparam("of_job")) & (_chunks.attempt == bindparam("of_attempt"))
+    terms = {
+        "before": _chunks.id < bindparam("before"),
+        "since": _chunks.time >= bindparam("since"),
+        "of_rank": _chunks.rank == bindparam("of_rank"),
+    }
+    query = query.where(of, _chunks.id > bindparam("after"), *(terms[name] for name in sorted(given)))
+    return query.order_by(_chunks.id.desc() if last else _chunks.id).limit(bindparam("most", type_=Integer))
 
 
-def read(connection: Connection, query: Select[Any], most: int | None) -> list[LogChunk]:
+_data: Final = select(_chunks.id, _chunks.data, _chunks.time).where(_chunks.id.in_(bindparam("ids", expanding=True)))
+
+
+def read(connection: Connection, query: Select[Any], values: dict[str, Any], most: int | None) -> list[LogChunk]:
     """The first chunks of a page that have `most` bytes together, but at least one."""
-    rows = within(connection.execute(query), most, lambda row: int(row[3]))
+    rows = within(connection.execute(query, values), most, lambda row: int(row[3]))
     data: dict[int, tuple[bytes, float | None]] = {}
     for at in range(0, len(rows), _AT_ONCE):
-        some = [row[0] for row in rows[at : at + _AT_ONCE]]
-        query = select(_chunks.id, _chunks.data, _chunks.time).where(_chunks.id.in_(some))
-        for row in connection.execute(query):
+        for row in connection.execute(_data, {"ids": [row[0] for row in rows[at : at + _AT_ONCE]]}):
             data[row.id] = (row.data, row.time)
     return [
         LogChunk(rank, start, unpack(data[id_][0], length), id_, end_before, data[id_][1])

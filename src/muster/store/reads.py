@@ -118,8 +118,8 @@ class SqlReads:
         last: bool = False,
     ) -> list[LogChunk]:
         with self._db.reading() as connection:
-            page = log_rows.page(job_id, attempt, rank, after, limit, before, since, last)
-            return log_rows.read(connection, page, most)
+            page, values = log_rows.page(job_id, attempt, rank, after, limit, before, since, last)
+            return log_rows.read(connection, page, values, most)
 
     def log_sizes(self, job_id: str) -> list[LogSize]:
         streams = tables.streams.c

@@ -17,6 +17,7 @@ from muster.sched.explain import Explainer
 from muster.server.context import HEAVY, Caller, Leading, explainer_for, job_views
 from muster.server.routes.jobs import Text
 from muster.server.typed_routes import needs, typed_router
+from muster.store.base import JobFilter
 
 router = typed_router(prefix="/v1", tags=["cluster"])
 
@@ -46,7 +47,8 @@ def queued_jobs(
 
     found, total, now = leader.look(look)
     places = dict(found[:limit])
-    known = [job for job_id in places if (job := leader.store.job(job_id)) is not None]
+    stored = {job.id: job for job in leader.store.jobs(JobFilter(ids=list(places), limit=limit))}  # in one question
+    known = [stored[job_id] for job_id in places if job_id in stored]
     views: list[QueuedJob] = [{**view, "place": places[view["id"]]} for view in job_views(leader, caller, known)]
     return {"now": now, "jobs": views, "total": total, "next": found[limit - 1][0] if len(found) > limit else None}
 

@@ -6,6 +6,7 @@ costs no resolution on either side. No bucket mixes two attempts unless there ar
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,16 @@ def _drawn(connection: Connection, wanted: list[Part], want: SeriesQuery, bucket
     whole = [part for part in wanted if part.run is None and source.is_whole(part, want)]
     if sum(part.points for part in whole) < PIECE * buckets:
         return _gathered(connection, wanted, want)
-    ready = source.ready_downsampled(connection, whole)
+    ready = source.blobs(connection, [part.id for part in whole], "buckets")
     rest = [part for part in wanted if part.id not in ready]
     others = {id(part): downsampled.of_points(run) for part, run in source.runs(connection, rest, want)}
-    each = [ready[part.id] if part.id in ready else others[id(part)] for part in wanted]
-    return downsampled.join(each), _repeated([part.attempt for part in wanted], [len(one) for one in each])
+    each: list[Downsampled] = []
+    for is_ready, group in groupby(wanted, key=lambda part: part.id in ready):
+        some = list(group)
+        each += [downsampled.decode_all([ready[part.id] for part in some])] if is_ready else []
+        each += [] if is_ready else [others[id(part)] for part in some]
+    pieces = [-(-part.points // PIECE) if part.id in ready else len(others[id(part)]) for part in wanted]
+    return downsampled.join(each), _repeated([part.attempt for part in wanted], pieces)
 
 
 def _gathered(connection: Connection, wanted: list[Part], want: SeriesQuery) -> tuple[Downsampled, Attempts]:

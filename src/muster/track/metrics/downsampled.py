@@ -7,7 +7,9 @@ inside a piece is lost. A block stores pieces of 64 points beside its points; lo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -110,22 +112,35 @@ def encode(run: Samples) -> bytes:
 
 
 def decode(data: bytes) -> Downsampled:
-    version, flags, points, step, stride = _HEAD.unpack_from(data)
+    return decode_all([data])
+
+
+def decode_all(blocks: Sequence[bytes]) -> Downsampled:
+    """The pieces of these blocks, one after the other. Alike blocks are decoded together: most of a long curve are."""
+    alike = groupby(blocks, key=lambda data: (*_HEAD.unpack_from(data)[:3], len(data)))
+    return join([_decoded(version, flags, points, list(some)) for (version, flags, points, _), some in alike])
+
+
+def _decoded(version: int, flags: int, points: int, blocks: list[bytes]) -> Downsampled:
+    """Decodes blocks that have this head and one length."""
     if version != _VERSION:
         raise ValueError(f"pieces of metrics of version {version}; this server reads version {_VERSION}")
     number = -(-points // PIECE)
     count = np.full(number, PIECE, np.int64)
     count[-1] = points - PIECE * (number - 1)
-    columns = _Columns(data, number)
+    columns = _Columns(blocks, number)
     if flags & _EVEN:
+        heads = [_HEAD.unpack_from(data) for data in blocks]
+        step, stride = (np.array([head[at] for head in heads], np.int64)[:, None] for at in (3, 4))
         begin = step + np.arange(number, dtype=np.int64) * (PIECE * stride)
         end = begin + (count - 1) * stride
-        first_step, last_step = (begin, end) if stride >= 0 else (end, begin)
+        first_step, last_step = np.minimum(begin, end).reshape(-1), np.maximum(begin, end).reshape(-1)
     else:
         first_step, last_step = columns.next(np.int64), columns.next(np.int64)
     first_time, last_time, mean = (columns.next(np.float64) for _ in range(3))
     low, high, last = (columns.next(_real(flags)).astype(np.float64) for _ in range(3))
-    nans = columns.next(np.uint8).astype(np.int64) if flags & _NANS else np.zeros(number, np.int64)
+    count = np.tile(count, len(blocks))
+    nans = columns.next(np.uint8).astype(np.int64) if flags & _NANS else np.zeros(len(count), np.int64)
     return Downsampled(first_step, last_step, first_time, last_time, count, nans, low, high, mean, last)
 
 
@@ -134,10 +149,13 @@ def _real(flags: int) -> Any:
 
 
 class _Columns:
-    def __init__(self, data: bytes, number: int) -> None:
-        self._data, self._number, self._at = data, number, _HEAD.size
+    """Columns of several blocks of one shape, each end to end."""
+
+    def __init__(self, blocks: list[bytes], number: int) -> None:
+        self._rows = np.frombuffer(b"".join(blocks), np.uint8).reshape(len(blocks), -1)
+        self._number, self._at = number, _HEAD.size
 
     def next(self, kind: Any) -> NDArray[Any]:
-        column = np.frombuffer(self._data, kind, self._number, self._at)
-        self._at += column.nbytes
-        return column
+        begin = self._at
+        self._at += self._number * np.dtype(kind).itemsize
+        return np.ascontiguousarray(self._rows[:, begin : self._at]).reshape(-1).view(kind)

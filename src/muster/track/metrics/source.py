@@ -17,10 +17,9 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from muster.store.codec import dumps
 from muster.store.record_tables import metric_blocks, metric_series, metric_tail, run_attempts
-from muster.track.metrics import block, downsampled
+from muster.track.metrics import block
 from muster.track.metrics.append import SYSTEM
 from muster.track.metrics.block import Samples
-from muster.track.metrics.downsampled import Downsampled
 from muster.track.metrics.shapes import Axis
 from muster.track.metrics.tail import TailReader
 
@@ -143,12 +142,6 @@ def runs(connection: Connection, wanted: Sequence[Part], want: SeriesQuery) -> I
     for part in wanted:
         run = part.run if part.run is not None else block.decode(loaded.pop(part.id))
         yield part, run if is_whole(part, want) else _kept(run, part, want)
-
-
-def ready_downsampled(connection: Connection, wanted: Sequence[Part]) -> dict[int, Downsampled]:
-    """The stored pieces of these blocks, by block id."""
-    loaded = blobs(connection, [part.id for part in wanted], "buckets")
-    return {id_: downsampled.decode(data) for id_, data in loaded.items()}
 
 
 def _of_tail(attempt: int, run: Samples, cut: int | None) -> Part:

@@ -1,0 +1,269 @@
+"""The web page over large worlds: how long until each page can be used, and how smoothly it scrolls.
+
+Every world is made through the platform's own doors: jobs are submitted, a job prints the output and reports the
+points, a program asks for trials. The worlds: 100,000 queued jobs over 10,000 nodes; a run of ten million points; an
+output of 1 GB; a study of 50,000 trials; 1,000 runs with 100 metrics. Each has a server of its own. Times are those of
+the page's clock, from the beginning of a navigation, with an empty cache; frames are counted in the browser's trace.
+`--small` makes small worlds to see that it works, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from playwright.sync_api import Browser, Page
+
+from _browser import chromium, frames_per_second, load_ms, opened, summed_up
+from _machine import write
+from _server import serving
+from muster.client import Client
+from muster.core.errors import MusterError
+from track_search import fill, open_record_db
+
+BATCH: Final = 2000  # jobs that one request submits
+ZOOMS: Final = 40
+GOALS: Final = {
+    "queue": 1000, "cluster": 1000, "curve": 300, "zoom_p95": 150, "search": 2000, "frames_per_second": 50,
+}  # fmt: skip
+TRAIN: Final = """
+import sys
+from muster import runtime
+for step in range(int(sys.argv[1])):
+    runtime.report(step=step, loss=4 / (1 + step / 1e5) + step * 2654435761 % 1000 / 5000)
+"""
+TALK: Final = """
+import sys
+left, step = int(sys.argv[1]), 0
+while left > 0:
+    text = "".join(
+        f"12:{at // 600 % 60:02}:{at // 10 % 60:02} INFO train: step {at} loss {4 / (1 + at / 1e5):.6f} "
+        f"tokens/s {20000 + at * 7919 % 9973} grad norm {at * 104729 % 9999 / 1e4:.4f}\\n"
+        for at in range(step, step + 5000))
+    sys.stdout.write(text)
+    left, step = left - len(text), step + 5000
+print("WARNING a needle in it", flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    nodes: int = 10_000
+    jobs: int = 100_000
+    points: int = 10_000_000
+    output: int = 10**9
+    trials: int = 50_000
+    runs: int = 1000
+    loads: int = 9
+
+
+SMALL: Final = Sizes(nodes=50, jobs=2000, points=20_000, output=2 * 10**6, trials=30, runs=40, loads=2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="small worlds, and no results are written")
+    parser.add_argument("--only", nargs="+", choices=sorted(WORLDS), default=sorted(WORLDS), help="and nothing written")
+    given = parser.parse_args()
+    sizes = SMALL if given.small else Sizes()
+    result: dict[str, Any] = {"goals": GOALS, "sizes": vars(sizes), "load_before": os.getloadavg()[0]}
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for name in given.only:
+            result[name] = WORLDS[name](Path(folder), browser, sizes)
+            print(f"{name}: {result[name]}", flush=True)
+    result["load_after"] = os.getloadavg()[0]
+    if not given.small and set(given.only) == set(WORLDS):
+        write("web_scale", result)
+
+
+def queue(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    """One node is drained and the first job wants them all, so that everything behind it waits."""
+    home = folder / "queue"
+    home.mkdir()
+    (home / "config.toml").write_text(_settings(sizes.nodes))
+    (home / "policy.yaml").write_text(_FIFO)
+    with serving(home) as muster:
+        drain = {"health": "draining", "reason": "so that everything waits"}
+        muster.post("/v1/nodes/local-0/health", json=drain).raise_for_status()
+        job = {"name": "head", "run": "true", "workdir": str(home), "gpus": 1}
+        _submit(home, [{**job, "num_nodes": sizes.nodes, "gpus": 8}])
+        for begin in range(0, sizes.jobs, BATCH):
+            some = range(begin, min(begin + BATCH, sizes.jobs))
+            _submit(home, [{**job, "name": "more", "envs": {"LR": f"{random.random():.6f}"}} for _ in some])
+        return {
+            "queue": look(browser, muster, "/queue", "section[aria-label=Jobs] tbody tr.row-of-table", sizes.loads),
+            "cluster": look(browser, muster, "/cluster", "main canvas", sizes.loads),
+        }
+
+
+def curve(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    """The first picture of a run, and zooms by the mouse: from its release until the chart shows the range."""
+    with serving(folder / "curve") as muster:
+        run = ran(folder / "curve", TRAIN, str(sizes.points))
+        until = time.monotonic() + 600
+        while points_of(muster, run) < sizes.points and time.monotonic() < until:
+            time.sleep(1)
+        picture = look(browser, muster, f"/runs/{run}", "article[aria-label=loss] canvas", sizes.loads, scroll=False)
+        with opened(browser, muster) as page:
+            load_ms(page, str(muster.base_url.join(f"/runs/{run}")), "article[aria-label=loss] canvas")
+            zooms = [zoom_ms(page, muster, run) for _ in range(max(2, ZOOMS if sizes is not SMALL else 3))]
+        return {"points": points_of(muster, run), "picture": picture, "zoom": summed_up(zooms)}
+
+
+def zoom_ms(page: Page, muster: httpx.Client, run: str) -> float:
+    """A range of any width is dragged in the whole curve."""
+    shown = "article[aria-label=loss] [role=img]"
+    page.get_by_role("article", name="loss", exact=True).locator(".u-over").dblclick()
+    page.wait_for_function("!location.search.includes('from=')")
+    page.wait_for_timeout(500)
+    box = page.locator("article[aria-label=loss] .u-over").bounding_box()
+    assert box is not None
+    width = random.choice([0.5, 0.2, 0.05, 0.01])
+    begin = box["x"] + box["width"] * random.uniform(0.02, 0.97 - width)
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(begin, y)
+    page.mouse.down()
+    page.mouse.move(begin + max(6.0, width * box["width"]), y, steps=3)
+    page.evaluate(
+        """shown => {
+            const before = document.querySelector(shown).getAttribute('aria-label');
+            window.zoomed = new Promise(done => addEventListener('mouseup', () => {
+                const begun = performance.now();
+                const look = () => {
+                    const now = document.querySelector(shown)?.getAttribute('aria-label');
+                    if (now && now !== before) requestAnimationFrame(() => done(performance.now() - begun));
+                    else requestAnimationFrame(look);
+                };
+                look();
+            }, {once: true, capture: true}));
+        }""",
+        shown,
+    )
+    page.mouse.up()
+    return float(page.evaluate("window.zoomed"))
+
+
+def log(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    """Searches in the whole output: for what its last line has, for what nothing has, and for what is everywhere."""
+    with serving(folder / "log") as muster:
+        run = ran(folder / "log", TALK, str(sizes.output), log_limit="4GB")
+        result: dict[str, Any] = {}
+        texts = {"rare": "needle", "missing": "no such thing", "everywhere": "step"}
+        with opened(browser, muster) as page:
+            for name, text in texts.items():
+                found: list[float] = []
+                for _ in range(sizes.loads):
+                    load_ms(page, str(muster.base_url.join(f"/runs/{run}?tab=logs")), "input[type=search]")
+                    found.append(search_ms(page, text))
+                result[name] = summed_up(found)
+        sizes_ = muster.get(f"/v1/jobs/{run}/logs/search", params={"text": "needle", "limit": 1}).json()
+        return {**result, "bytes": sizes_["total"]}
+
+
+def search_ms(page: Page, text: str) -> float:
+    """From the click until the search says that it is over."""
+    page.get_by_role("searchbox", name="Search the whole output").fill(text)
+    page.evaluate(
+        """() => {
+            window.searched = new Promise(done => addEventListener('click', () => {
+                const begun = performance.now();
+                const look = () => {
+                    const said = document.querySelector('section[aria-label=Found] [role=status]')?.textContent ?? '…';
+                    if (!said.includes('…') && said.includes('searched')) done(performance.now() - begun);
+                    else requestAnimationFrame(look);
+                };
+                look();
+            }, {once: true, capture: true}));
+        }"""
+    )
+    page.get_by_role("button", name="Search", exact=True).click()
+    return float(page.evaluate("window.searched"))
+
+
+def study(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    """A study whose trials a program runs itself: it asks for each, and tells how it ended."""
+    text = (
+        "study: wide\nspace: {lr: {float: [0, 1]}, wd: {float: [0, 1]}, depth: {int: [1, 9]}}\n"
+        f"objective: {{minimize: loss}}\nsearch: random\nbudget: {{trials: {sizes.trials}, parallel: 8}}\n"
+    )
+    with serving(folder / "study") as muster:
+        ref = muster.post("/v1/studies", json={"text": text}).raise_for_status().json()["id"]
+        for _ in range(sizes.trials):
+            asked = muster.post(f"/v1/studies/{ref}/ask", json={"asker": "bench"}).raise_for_status().json()
+            value = (asked["params"]["lr"] - 0.3) ** 2 + asked["params"]["wd"] / 9
+            told = {"number": asked["number"], "outcome": "complete", "values": [value]}
+            muster.post(f"/v1/studies/{ref}/tell", json=told).raise_for_status()
+        return {"study": look(browser, muster, f"/sweeps/{ref}", "main canvas, main tbody tr", sizes.loads)}
+
+
+def runs(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    home = folder / "runs"
+    home.mkdir()
+    with open_record_db(f"sqlite:///{home}/muster.db") as db:
+        fill(db, sizes.runs)
+    with serving(home) as muster:
+        return {"runs": look(browser, muster, "/runs", "main tbody tr.row-of-table", sizes.loads)}
+
+
+def look(
+    browser: Browser, muster: httpx.Client, path: str, shown: str, loads: int, scroll: bool = True
+) -> dict[str, Any]:
+    """Loads of a page, each in a new profile; then it is scrolled."""
+    found: list[float] = []
+    result: dict[str, Any] = {}
+    for at in range(loads):
+        with opened(browser, muster) as page:
+            found.append(load_ms(page, str(muster.base_url.join(path)), shown))
+            if scroll and at == loads - 1:
+                result["frames_per_second"] = frames_per_second(browser, page)
+    return {**summed_up(found), **result}
+
+
+def ran(home: Path, program: str, *words: str, **given: Any) -> str:
+    """Runs a program as a job to its end, on the server of this home."""
+    (home / "program.py").write_text(program)
+    command = " ".join([sys.executable, "program.py", *words])
+    with Client(home=home) as client:
+        job = client.submit(
+            {"name": "large", "run": command, "workdir": str(home), "hang": "off", **given}, snapshot=False
+        )
+        phase = client.wait(job.id).phase
+    if phase != "succeeded":
+        raise SystemExit(f"the job that makes the world {phase}: see its output in {home}")
+    return job.id
+
+
+def _submit(home: Path, jobs: list[dict[str, Any]]) -> None:
+    with Client(home=home) as client:
+        refused = [one for one in client.submit_many(jobs, snapshot=False) if isinstance(one, MusterError)]
+    if refused:
+        raise refused[0]
+
+
+def points_of(muster: httpx.Client, run: str) -> int:
+    found = muster.get(f"/v1/runs/{run}/metrics").raise_for_status().json()["series"]
+    return next((int(one["points"]) for one in found if one["name"] == "loss"), 0)
+
+
+def _settings(nodes: int) -> str:
+    return f"nodes = {nodes}\naccelerators = 'H100:8'\ncpus = 64\npolicy = 'policy.yaml'\n"
+
+
+# Nobody passes the first in line, so that what is queued stays queued.
+_FIFO: Final = "defaults: {order: fifo, backfill: none, preempts: false}\n"
+WORLDS: Final[dict[str, Callable[[Path, Browser, Sizes], dict[str, Any]]]] = {
+    "queue": queue, "curve": curve, "log": log, "study": study, "runs": runs,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
