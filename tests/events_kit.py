@@ -72,6 +72,7 @@ def doc_of(kind: str) -> dict[str, Any]:
         "prices.set": {"book": {"currency": "EUR"}},
         "pool.idle": {"book": 3}, "project.stored": {"book": 3},
         "budget.granted": {"period": "2026-11"},
+        "provider_account.bound": {"issuer": "https://login.example.org", "subject": "s-1"},
         "cost.corrected": {"book": 3, "charge": 12}, "attempt.charged": {"book": 3, "cause": "node_lost"},
     }  # fmt: skip
     own["study.enqueued"], own["study.pruned"] = {"params": [{"lr": 0.3}]}, {"runs": ["lr-2"]}
