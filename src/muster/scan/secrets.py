@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Final
 
 from muster.scan.assignments import assigned, looks_random, named_as_secret
@@ -65,8 +66,8 @@ def secrets_in_env(envs: Mapping[str, str], place: str = "envs") -> list[Finding
 
 
 def warm() -> None:
-    """Loads what a first search would otherwise wait for."""
-    secrets_in("", "")
+    """Loads what a first search would otherwise wait for, however long a busy machine takes for it."""
+    secrets_in("", "", seconds=inf)
 
 
 def _search(block: str) -> Iterator[tuple[str, int, str]]:
