@@ -15,6 +15,7 @@ AUDIT_DOC: Final[dict[str, Any]] = {
     "receiver": "hook chat", "exec": "ab" * 16, "worker": 1, "node": "n1", "command": "ls -l", "tty": True, "code": 3,
     "cause": "", "seconds": 1.5, "metric": "loss", "step": 7, "message": "loss is nan",
     "stacks": 1_700_000_000_000, "ranks": 8, "what": "a pickle that runs code", "why": "to look at it",
+    "save": 1_700_000_000_000,
     "overridden": ["metric"], "run": "gpt-7",
     "session": "cd" * 16, "share": "ef" * 16, "how": "link", "expires_at": 90.0,
 }  # fmt: skip

@@ -75,7 +75,7 @@ def make_setup(server: LiveServer) -> ServerSetup:
     people = {who: server.http(token) for who, token in tokens.items()}
     people["nobody"] = server.http("none")
     del people["nobody"].headers["Authorization"]
-    spec = {"name": "job", "run": "true", "project": PROJECT, "workdir": str(server.home), "data": ["books@v1"]}
+    spec = {"name": "job", "run": "true", "project": PROJECT, "workdir": str(server.home)}
     job = root.post("/v1/jobs", json={"spec": spec}).json()["id"]
     opened = root.post("/v1/runs/external", json=_opening()).json()
     people["attempt"] = server.http(opened["token"])
@@ -275,6 +275,14 @@ def _waived(setup: ServerSetup, who: str) -> Request:
 
 
 # Routes whose path or body needs more than `{ref}` and the like replaced.
+def _data(w: ServerSetup, who: str) -> Request:
+    """Of a run of its own: that of the setup is deleted by another request."""
+    name = f"d-{uuid.uuid4().hex[:10]}"
+    spec = {"name": "reads", "run": "true", "project": PROJECT, "workdir": str(w.server.home), "data": [f"{name}@v1"]}
+    w.post("/v1/jobs", {"spec": spec})
+    return f"/v1/data/{name}", {}
+
+
 REQUESTS: dict[str, Make] = {
     "POST /v1/preflight/plan": lambda w, who: ("/v1/preflight/plan", {"json": {"spec": _spec(w)}}),
     "POST /v1/preflight/certificates": lambda w, who: (
@@ -319,7 +327,7 @@ REQUESTS: dict[str, Make] = {
     "PUT /v1/alerts/rules": sent("/v1/alerts/rules", text="", dry_run=True),
     "GET /v1/alerts/{number}": _alert,
     "POST /v1/alerts/{number}/acknowledge": lambda w, who: (f"{_alert(w, who)[0]}/acknowledge", {"json": {}}),
-    "GET /v1/data/{name}": plain("/v1/data/books"),
+    "GET /v1/data/{name}": _data,
     "POST /v1/alerts/test": sent("/v1/alerts/test", since=60),
     "POST /v1/silences": sent("/v1/silences", why="x", seconds=60, project=PROJECT),
     "DELETE /v1/silences/{ident}": _silence,

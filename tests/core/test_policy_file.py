@@ -354,7 +354,7 @@ def test_the_first_guard_that_fits_applies_and_the_rest_is_as_usual():
     assert found.guard("large_files", "x").action == "warn"
     assert found.guard("images", "x").limit == 2_000_000_000
     usual = [Rules().guard(check, "x").action for check in CHECKS]
-    assert usual == ["refuse", "warn", "warn", "refuse", "off", "off", "off"]
+    assert usual == ["refuse", "warn", "warn", "refuse", "off", "off", "off", "warn"]
     assert Rules().guard("advisories", "x").severity == "high"
     # What the reader of YAML in another program takes for a flag.
     assert parse({"guards": [{"check": "secrets", "action": False}]}).guard("secrets", "x").action == "off"

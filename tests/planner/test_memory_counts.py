@@ -81,9 +81,8 @@ def test_the_named_shapes_are_those_of_training() -> None:
     assert list(SHAPES) == list(TRAINED)
     for name, shape in SHAPES.items():
         there = TRAINED[name]
-        assert {field: getattr(there, field) for field in dir(shape) if hasattr(there, field) and field in _SAME} == {
-            field: getattr(shape, field) for field in _SAME
-        }, name
+        same = {field: getattr(shape, field) for field in _SAME}
+        assert {field: getattr(there, field) for field in _SAME if hasattr(there, field)} == same, name
         assert shape.parameters == there.parameters
 
 

@@ -41,6 +41,8 @@ NO_JSON = {
     "GET /v1/projects/{project}/logbook",
     "GET /v1/projects/{project}/optuna/{name}/snapshot",
     "GET /v1/runs/{ref}/media/{ident}",
+    "GET /v1/session/oidc",
+    "GET /v1/session/oidc/callback",
 }
 UNUSED = {"FindingView"}  # the lines of /v1/engines/{name}/doctor
 

@@ -30,7 +30,7 @@ from muster.sched.overdue import goes_first, privileged
 from muster.sched.place import GangRequest
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import EPSILON
-from muster.sched.running_gangs import Running
+from muster.sched.running_gangs import Running, exposed_from
 
 LOOKED_AT = 400  # running gangs, lowest value first, with which a waiting job is compared
 
@@ -58,6 +58,7 @@ class PreemptionRules:
         self._remembers = remember and self.by_rank_alone  # also False after a search that stopped at LOOKED_AT
         self.priority = priority_now(queued.job, stream.rules, now)[0]
         self.margin = rules.preemption.margin
+        self._in_force = rules is board.rules.rules  # others are tried for an explanation
         self.borrowed = quotas.borrowers(pool)  # does not change while this job is handled
         # Accelerators that must be freed even where some are free: their owner may not lend what is free.
         kept = quotas.kept_back(stream.queue, pool) if quotas.any and not self.entitled else 0.0
@@ -137,7 +138,7 @@ class PreemptionRules:
     def why(self, known: Running) -> str:
         """The reason for which the gang may be preempted: "reclaim", "rank" or "turn"; "" when it may not."""
         job, stream, rules = known.job, self.queued.stream, self.rules
-        if self.by_rank_alone and (self.now < known.exposed or known.tier.value * self.margin >= self.value):
+        if self.by_rank_alone and (self.now < self._exposed(known) or known.tier.value * self.margin >= self.value):
             return ""  # most gangs end here
         if known.leaving or job.phase not in ("starting", "running"):
             return ""
@@ -147,7 +148,7 @@ class PreemptionRules:
             return ""
         if self.entitled and not same:
             return "reclaim"
-        if self.now < known.exposed:
+        if self.now < self._exposed(known):
             return ""
         if same and stream.rules.slice is not None:
             return "turn" if len(known.seats) == 1 else ""
@@ -158,6 +159,9 @@ class PreemptionRules:
             return ""
         # Values of different policies can't be compared.
         return "rank" if same or queue.order == stream.rules.order else ""
+
+    def _exposed(self, known: Running) -> float:
+        return known.exposed if self._in_force else exposed_from(known, self.rules, self.rules.queue(known.job.queue))
 
     def affords(self, leaving: list[Running], spent: dict[str, float]) -> bool:
         """Whether all of these gangs may be preempted in addition to those in `spent` (queue → accelerators).

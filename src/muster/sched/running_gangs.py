@@ -174,8 +174,7 @@ class RunningGangs:
         self._log_easier(known.pool, [known])
         # It can't be preempted before its minimum run time, or its time slice, is over: nothing changes until then.
         safe = safe_until(known, self.rules.rules, rules)
-        exposed = rules.preemptible and job.phase in ("starting", "running") and job.attempt.running_at is not None
-        known.exposed = safe if exposed else inf
+        known.exposed = exposed_from(known, self.rules.rules, rules)
         self.timers.set(job.id, safe if safe > now else standing.until, known.pool)
 
     def remove(self, name: str, now: float) -> None:
@@ -308,6 +307,13 @@ class RunningGangs:
         for known in gangs:
             for seat in known.seats:
                 log.add(seat.node)
+
+
+def exposed_from(known: Running, rules: Rules, queue: QueueRules) -> float:
+    """From when on the gang may be preempted, except to reclaim quota; never if its phase or its queue does not let."""
+    job = known.job
+    begun = job.phase in ("starting", "running") and job.attempt is not None and job.attempt.running_at is not None
+    return safe_until(known, rules, queue) if queue.preemptible and begun else inf
 
 
 def safe_until(known: Running, rules: Rules, queue: QueueRules) -> float:
