@@ -1,10 +1,11 @@
 """The web page over large worlds: how long until each page can be used, and how smoothly it scrolls.
 
-Every world is made through the platform's own doors: jobs are submitted, a job prints the output and reports the
-points, a program asks for trials. The worlds: 100,000 queued jobs over 10,000 nodes; a run of ten million points; an
-output of 1 GB; a study of 50,000 trials; 1,000 runs with 100 metrics. Each has a server of its own. Times are those of
-the page's clock, from the beginning of a navigation, with an empty cache; frames are counted in the browser's trace.
-`--small` makes small worlds to see that it works, and writes nothing.
+Worlds are made through the platform's own doors: jobs are submitted, a job prints the output and reports the points, a
+program asks for trials. The 1,000 runs alone are written into the database, as `track_search.py` does. The worlds:
+100,000 queued jobs over 10,000 nodes; a run of ten million points; an output of 1 GB; a study of 50,000 trials; 1,000
+runs with 100 metrics. Each has a server of its own. Times are those of the page's clock, from the beginning of a
+navigation, with an empty cache; frames are counted in the browser's trace. `--small` makes small worlds to see that it
+works, and writes nothing.
 """
 
 from __future__ import annotations
