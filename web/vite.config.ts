@@ -40,5 +40,18 @@ export default defineConfig({
     assetsInlineLimit: 0, // a font or picture as a data: address is no file of the server's
     modulePreload: { polyfill: false },
     target: "es2022",
+    // Few files: each is a question to the server before anything is seen. What most pages have comes with the entry,
+    // charts are a file, and each page is one, with what it shares with one or two others.
+    cssCodeSplit: false,
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: "index", test: /node_modules\/svelte|src\/(ui|api)\/|src\/[^/]+$/, priority: 2 },
+            { name: "charts", test: /node_modules\/uplot|src\/charts\//, priority: 1 },
+          ],
+        },
+      },
+    },
   },
 });

@@ -128,6 +128,34 @@ def test_what_few_blocks_have_is_found_as_line_by_line(
             assert sorted(searched(store, compiled(None, regex, case=True), None, limit, stop)) == wanted, regex
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_missing_ends_a_line(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = Random(seed)
+    monkeypatch.setattr(log_search, "_BLOCK", random.choice([40, 300, 5000]))
+    at = 0
+    for _ in range(12):
+        text = b"".join(random.choice([b"need", b"le", b"needle", b".....", b"\n"]) for _ in range(random.randrange(9)))
+        for begin in range(0, len(text), size := random.choice([1, 3, 20])):
+            write(store, 1, 0, at + begin, text[begin : begin + size])
+        at += len(text) + 7
+    lines: list[tuple[int, bytes]] = []
+    whole, last = b"", 0
+    for chunk in store.logs(job_of(store), 1, 0, 0, 1000):
+        if chunk.offset != last:
+            lines, whole = [*lines, (last - len(whole), whole)], b""
+        begin = chunk.offset - len(whole)
+        *ended, whole = (whole + chunk.data).split(b"\n")
+        for line in ended:
+            lines.append((begin, line))
+            begin += len(line) + 1
+        last = chunk.end
+    lines.append((last - len(whole), whole))
+    for regex in ("needle", "^needle$", "le$"):
+        wanted = [(1, 0, begin) for begin, line in lines if re.search(regex.encode(), line)]
+        for limit, stop in ((1000, None), (2, random)):
+            assert sorted(searched(store, compiled(None, regex, case=True), None, limit, stop)) == wanted, regex
+
+
 def test_the_first_page_costs_the_same_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read for the first lines that are found, also with the lines around them, is a few blocks."""
     monkeypatch.setattr(log_search, "_BLOCK", 1000)

@@ -113,7 +113,7 @@ class _AttemptSearch:
             for chunk in some:
                 by_rank.setdefault(chunk.rank, []).append(chunk)
             after = some[-1].id
-        return [_Part.of(chunks, self._want.pattern) for chunks in by_rank.values()]
+        return [_Part(chunks, _may_match(chunks, self._want.pattern)) for chunks in by_rank.values()]
 
     def _logs(
         self, rank: int | None, after: int, before: int | None, limit: int = _PAGE, last: bool = False
@@ -142,7 +142,7 @@ class _AttemptSearch:
                 break
         made = _Rank(self._begin.attempt)
         if found:
-            made.add(_Part.of(found, None))
+            made.add(_Text.of(found))
             made.leave_out()
         return made
 
@@ -174,35 +174,85 @@ class _AttemptSearch:
 class _Part:
     """Consecutive output of one rank. `hit`: a whole line of it may match; without, only its first and last may."""
 
-    text: bytes
-    starts: Sequence[int]  # where each chunk begins in the text
     chunks: Sequence[LogChunk]
     hit: bool
 
+    def text(self) -> _Text:
+        return _Text.of(self.chunks)
+
+    def first_line(self) -> _Text | None:
+        """What ends the line that began before it; None if no line ends here."""
+        at = next((at for at in range(len(self.chunks)) if self._ends(at)), None)
+        if at is None:
+            return None
+        text = _Text.of(self.chunks[: at + 1])
+        return text.until(text.text.find(b"\n") + 1)
+
+    def last_line(self) -> _Text:
+        """What no line end follows."""
+        at = next((at for at in reversed(range(len(self.chunks))) if self._ends(at)), 0)
+        text = _Text.of(self.chunks[at:])
+        return text.since(text.text.rfind(b"\n") + 1)
+
+    def _ends(self, at: int) -> bool:
+        """Whether a line ends in a chunk, or at the gap before it."""
+        return b"\n" in self.chunks[at].data or (at > 0 and _gap(self.chunks[at - 1], self.chunks[at]))
+
+
+def _may_match(chunks: Sequence[LogChunk], pattern: Any) -> bool:
+    """Whether a line matches: first each chunk alone, which copies nothing, then the lines across their ends."""
+    begun: list[bytes] = []  # the line that has not ended, in the chunks before
+    for at, chunk in enumerate(chunks):
+        data = chunk.data
+        if pattern.search(data) is not None:
+            return True
+        if at and _gap(chunks[at - 1], chunk):
+            if len(begun) > 1 and pattern.search(b"".join(begun)) is not None:
+                return True
+            begun = []
+        end = data.find(b"\n") + 1
+        if begun and end and pattern.search(b"".join((*begun, data[:end]))) is not None:
+            return True
+        begun = [data[data.rfind(b"\n") + 1 :]] if end else [*begun, data]
+    return False
+
+
+def _gap(chunk: LogChunk, following: LogChunk) -> bool:
+    """Whether something is missing between two chunks. It ends a line."""
+    return chunk.end != following.offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The bytes of consecutive chunks of one rank."""
+
+    text: bytes
+    starts: Sequence[int]  # where each chunk begins in the text
+    chunks: Sequence[LogChunk]
+
     @classmethod
-    def of(cls, chunks: Sequence[LogChunk], pattern: Any) -> _Part:
+    def of(cls, chunks: Sequence[LogChunk]) -> _Text:
         parts: list[bytes] = []
         starts: list[int] = []
-        at, end = 0, chunks[0].offset
-        for chunk in chunks:
-            if end != chunk.offset:  # what is missing ends a line
+        at = 0
+        for index, chunk in enumerate(chunks):
+            if index and _gap(chunks[index - 1], chunk):
                 parts.append(b"\n")
                 at += 1
             starts.append(at)
             parts.append(chunk.data)
-            at, end = at + len(chunk.data), chunk.end
-        text = b"".join(parts)
-        return cls(text, starts, chunks, pattern is not None and pattern.search(text) is not None)
+            at += len(chunk.data)
+        return cls(b"".join(parts), starts, chunks)
 
-    def until(self, end: int) -> _Part:
+    def until(self, end: int) -> _Text:
         """Its first bytes."""
         count = bisect_left(self.starts, end)
-        return _Part(self.text[:end], self.starts[:count], self.chunks[:count], self.hit)
+        return _Text(self.text[:end], self.starts[:count], self.chunks[:count])
 
-    def since(self, begin: int) -> _Part:
+    def since(self, begin: int) -> _Text:
         """All but its first bytes."""
         first = max(0, bisect_right(self.starts, begin) - 1)
-        return _Part(self.text[begin:], [at - begin for at in self.starts[first:]], self.chunks[first:], self.hit)
+        return _Text(self.text[begin:], [at - begin for at in self.starts[first:]], self.chunks[first:])
 
 
 class _Rank:
@@ -216,20 +266,20 @@ class _Rank:
 
     def take(self, part: _Part, pattern: Any, most: int) -> list[Line]:
         """The matching lines that end in a part. Keeps the beginning of the line that does not."""
-        end = part.text.rfind(b"\n") + 1
-        if part.hit or not end:
-            self.add(part)
+        first = None if part.hit else part.first_line()
+        if first is None:
+            self.add(part.text())
             return self.search(pattern, most)
         lines: list[Line] = []
         if self._text:  # the line that began before this part: alone neither of its halves may match
-            self.add(part.until(part.text.find(b"\n") + 1))
+            self.add(first)
             lines = self.search(pattern, most)
         self._text, self._starts, self._chunks = b"", [], []
-        self.add(part.since(end))
+        self.add(part.last_line())
         return lines
 
-    def add(self, part: _Part) -> None:
-        gap = b"\n" if self._text and self._chunks[-1].end != part.chunks[0].offset else b""  # it ends a line, too
+    def add(self, part: _Text) -> None:
+        gap = b"\n" if self._text and _gap(self._chunks[-1], part.chunks[0]) else b""
         at = len(self._text) + len(gap)
         self._starts += [at + start for start in part.starts]
         self._chunks += part.chunks

@@ -5,18 +5,20 @@ import type { Range } from "./chart";
 export type CurveView = Schemas["CurveView"];
 export type Axis = CurveView["axis"];
 
+export interface CurveOptions {
+  buckets: number;
+  axis: Axis;
+  range?: Range | null;
+  rank?: number | null;
+  attempt?: number;
+  superseded?: boolean;
+  smooth?: number;
+}
+
 export async function loadCurve(
   run: string,
   name: string,
-  options: {
-    buckets: number;
-    axis: Axis;
-    range?: Range | null;
-    rank?: number | null;
-    attempt?: number;
-    superseded?: boolean;
-    smooth?: number;
-  },
+  options: CurveOptions,
   signal: AbortSignal,
 ): Promise<CurveView> {
   const { buckets, axis, range, rank, attempt, superseded, smooth } = options;

@@ -14,8 +14,8 @@ from muster.core.job import Job
 from muster.core.state import State
 from muster.cost.charge import accrued_at
 from muster.track.metrics import Metrics
-from muster.tune.importance import importance
 from muster.tune.report import (
+    Importance,
     LearningCurve,
     StudyFacts,
     TrialRun,
@@ -61,15 +61,15 @@ def see(state: State, study: Study, now: float) -> Seen:
     return Seen(study, progress_of(state, study.id), trials, runs, book_of(state).currency)
 
 
-def status_of(seen: Seen, now: float, shares: bool = True) -> StudyStatus:
-    """`shares`: with the importance of the parameters, which costs as much as all else together."""
-    return study_status(seen.view(), seen.facts(now, {}), importance if shares else lambda view: {})
+def status_of(seen: Seen, now: float, importance: Importance | None) -> StudyStatus:
+    """Without `importance` that of the parameters is left out, which costs more than all else together."""
+    return study_status(seen.view(), seen.facts(now, {}), importance or _unknown)
 
 
-def report_of(seen: Seen, now: float, metrics: Metrics) -> StudyReport:
+def report_of(seen: Seen, now: float, metrics: Metrics, importance: Importance | None) -> StudyReport:
     view = seen.view()
     curves = {number: _curve(view.trials[number], view, metrics) for number in curve_numbers(view)}
-    return study_report(view, seen.facts(now, curves), importance)
+    return study_report(view, seen.facts(now, curves), importance or _unknown)
 
 
 def rows_of(
@@ -120,6 +120,10 @@ def line_of(seen: Seen, phase: str, why: str, now: float) -> StudyLine:
 
 def see_all(state: State, studies: Iterable[Study], now: float) -> list[Seen]:
     return [see(state, one, now) for one in studies]
+
+
+def _unknown(view: StudyView) -> Mapping[str, float]:
+    return {}
 
 
 def _run(state: State, trial: Trial, job: Job, now: float) -> TrialRun:

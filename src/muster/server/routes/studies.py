@@ -159,14 +159,22 @@ def status(
 ) -> StudyStatus:
     """How a study stands: its best trial, trials by state, money and time, rungs, importance of its parameters."""
     study, now = find(leader, caller, ref), leader.clock.now()
-    return status_of(leader.look(lambda state: see(state, study, now)), now, importance)
+    seen = leader.look(lambda state: see(state, study, now))
+    return status_of(seen, now, leader.importances.of if importance else None)
 
 
 @router.get("/{ref}/report", dependencies=HEAVY, openapi_extra=needs("viewer"))
-def report(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> StudyReport:
+def report(
+    ref: Ref,
+    leader: Leading,
+    track: Tracked,
+    caller: Caller,
+    importance: Annotated[bool, Query(description="false: without it, and parameters in the study's order")] = True,
+) -> StudyReport:
     """All that a report shows. Of many trials, a sample that never lacks the best or an extreme."""
     study, now = find(leader, caller, ref), leader.clock.now()
-    return report_of(leader.look(lambda state: see(state, study, now)), now, track.metrics)
+    seen = leader.look(lambda state: see(state, study, now))
+    return report_of(seen, now, track.metrics, leader.importances.of if importance else None)
 
 
 @router.get("/{ref}/trials", openapi_extra=needs("viewer"))

@@ -25,6 +25,17 @@ type Objective = Schemas["ObjectiveView"];
 const LABELS = 8; // of values that are listed
 const TICKS = 5;
 
+/** The most important parameter first, then as they are in the study; each with its place there. */
+export function byImportance(
+  parameters: Parameter[],
+  shares: { name: string; share: number }[],
+): { one: Parameter; at: number }[] {
+  const share = new Map(shares.map((each) => [each.name, each.share]));
+  return parameters
+    .map((one, at) => ({ one: { ...one, importance: share.get(one.name) ?? null }, at }))
+    .sort((a, b) => (b.one.importance ?? -1) - (a.one.importance ?? -1));
+}
+
 export function parameterAxis(one: Parameter, index: number): AxisOf {
   return {
     name: one.name,
