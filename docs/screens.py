@@ -1,6 +1,6 @@
 """Takes the pictures of the web page: a server with a morning's work of one team, and a browser that looks at it.
 
-python docs/screens.py            # all; or names: home queue cluster run runs sweep cost
+python docs/screens.py            # all; or names, such as: home queue run
 """
 
 from __future__ import annotations
@@ -49,6 +49,36 @@ stop: asha
 seed: 3
 budget: {trials: 24, parallel: 4}
 """
+DATA = """
+from pathlib import Path
+from muster import runtime
+
+runtime.data("raw/pages", "2026-10", digest="sha256:" + "3f" * 32, rows=48_000_000, bytes=310 << 30)
+runtime.data("pages", "3", role="output", digest="sha256:" + "9c" * 32, rows=41_370_000, bytes=84 << 30)
+"""
+MODEL = """
+from pathlib import Path
+from muster import runtime
+
+runtime.data("pages", "3", digest="sha256:" + "9c" * 32, rows=41_370_000, bytes=84 << 30)
+for step in range(1, 40):
+    runtime.report(step, loss=2.1 + 5 / step, val_loss=2.2 + 5 / step)
+Path("model.bin").write_bytes(b"weights")
+runtime.artifact("model.bin", "final/model.bin", kind="model")
+"""
+DIVERGES = """
+import math, time
+from muster import runtime
+
+for step in range(60):
+    runtime.report(step, loss=math.nan if step > 40 else 3.0 - step / 100)
+time.sleep(600)
+"""
+POLICY = """
+between: fair
+queues:
+  default: {max_accelerators_per_user: 256}
+"""
 TRIAL = """
 import math
 from muster import runtime
@@ -61,7 +91,9 @@ for step in range(1, 28):
 """
 PAGES = {
     "home": "/", "queue": "/queue", "cluster": "/cluster", "run": "/runs/{run}", "runs": "/runs",
-    "sweep": "/sweeps/{study}", "cost": "/cost", "submit": "/submit?from={run}",
+    "sweep": "/sweeps/{study}", "cost": "/cost", "submit": "/submit?from={run}", "compare": "/compare?runs={runs}",
+    "alerts": "/alerts", "alert": "/alerts/{alert}", "data": "/data", "data-set": "/data/pages%403", "models": "/models",
+    "model": "/models/translator", "policy": "/policy", "people": "/people",
 }  # fmt: skip
 
 
@@ -79,12 +111,13 @@ def main() -> None:
 
 
 def worked(server: LiveServer) -> dict[str, str]:
-    """Runs that ended, runs that go on, jobs that wait, a study, prices. The run and the study to look at."""
+    """Runs that ended, runs that go on, jobs that wait, a study, prices, data, a model. The names of what to look at."""
     (server.home / "train.py").write_text(TRAIN)
     (server.home / "trial.py").write_text(TRIAL)
     with server.http() as http:
         book = "currency: USD\npools: {local: [{accelerator: 2.9, cpu: 0.02}]}\nassumed_run: 2h\n"
         http.put("/v1/cost/prices", json={"text": book}).raise_for_status()
+        http.put("/v1/rules", json={"text": POLICY}).raise_for_status()
     one = {"accelerators": "H100:1"}
     done = [
         server.submit("python train.py", name="gpt-small", envs={"LR": lr, "SEED": str(seed)}, resources=one)["id"]
@@ -92,6 +125,7 @@ def worked(server: LiveServer) -> dict[str, str]:
     ]
     for run in done:
         server.wait(run)
+    registered(server)
     job = {"run": "python trial.py", "workdir": str(server.home)}
     study = server.post("/v1/studies", {"text": STUDY, "job": job})["id"]
     server.wait(study)
@@ -108,7 +142,38 @@ def worked(server: LiveServer) -> dict[str, str]:
         )
     until(lambda: server.get("/v1/jobs", phase="running")["jobs"], "runs that go on")
     time.sleep(45)  # so that there is a curve to look at
-    return {"run": done[0], "study": study}
+    return {"run": done[0], "study": study, "runs": ",".join(done), "alert": str(looked_after(server))}
+
+
+def registered(server: LiveServer) -> None:
+    """A data set that one run made of another, a model of the run that read it, and those who may use the project."""
+    for name, program in (("clean-pages", DATA), ("translator", MODEL)):
+        (server.home / f"{name}.py").write_text(program)
+        run = server.submit(f"python {name}.py", name=name)["id"]
+        server.wait(run)
+    until(lambda: server.get(f"/v1/runs/{run}/artifacts")["folders"], "the model")
+    for _ in range(2):
+        server.post("/v1/models/translator/versions", {"source": f"artifact:{run}/final", "project": "default"})
+    with server.http() as http:
+        until(lambda: http.get("/v1/models/translator/versions/2/statement").status_code == 200, "the statement")
+        step = {"stage": "production", "evidence": [run], "why": "better than the last on all languages"}
+        http.post("/v1/models/translator/versions/1/stage", json=step).raise_for_status()
+        http.post("/v1/projects", json={"name": "language"}).raise_for_status()
+        for user, role in (("ada", "admin"), ("grace", "member"), ("linus", "viewer")):
+            http.put(f"/v1/projects/language/members/{user}", json={"role": role}).raise_for_status()
+            http.post("/v1/tokens", json={"user": user, "name": "laptop"}).raise_for_status()
+
+
+def looked_after(server: LiveServer) -> int:
+    """The number of an alert of a run whose loss is not a number."""
+    (server.home / "diverges.py").write_text(DIVERGES)
+    run = server.submit("python diverges.py", name="warm-up-free", hang="off")["id"]
+
+    def number() -> int | None:
+        alerts = server.get("/v1/alerts")["alerts"]
+        return next((one["number"] for one in alerts if one["subject"]["name"] == run), None)
+
+    return until(number, "the alert")
 
 
 if __name__ == "__main__":

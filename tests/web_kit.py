@@ -75,11 +75,20 @@ def reads_well(browser: Browser, server: LiveServer, paths: dict[str, str], toke
             page.emulate_media(color_scheme="light")
             page.goto(path)
             page.get_by_role("main").get_by_text(text).first.wait_for()
-            _is_sound(page, f"{path} in light", {})
-            page.emulate_media(color_scheme="dark")
-            _is_sound(page, f"{path} in dark", {"runOnly": ["color-contrast"]})
-            page.set_viewport_size({"width": 360, "height": 740})
-            _is_sound(page, f"{path} on a phone", {"rules": {"color-contrast": {"enabled": False}}})
+            shown_reads_well(page, path)
+
+
+def shown_reads_well(page: Page, what: str) -> None:
+    """The same of what the page shows now, such as a dialog. Leaves the window as it was."""
+    before = page.viewport_size
+    _is_sound(page, f"{what} in light", {})
+    page.emulate_media(color_scheme="dark")
+    _is_sound(page, f"{what} in dark", {"runOnly": ["color-contrast"]})
+    page.set_viewport_size({"width": 360, "height": 740})
+    _is_sound(page, f"{what} on a phone", {"rules": {"color-contrast": {"enabled": False}}})
+    page.emulate_media(color_scheme="light")
+    if before is not None:
+        page.set_viewport_size(before)
 
 
 def _is_sound(page: Page, shown: str, options: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from live import LiveServer, call_muster, until
-from web_kit import reads_well, signed_in
+from web_kit import reads_well, shown_reads_well, signed_in
 
 PROGRAM = """
 import math, time
@@ -50,6 +50,7 @@ def test_an_alert_is_shown_with_its_runbook_and_silenced(page: Page, alert: dict
     page.get_by_role("button", name="Silence…").click()
     dialog = page.get_by_role("dialog", name="Silence alerts")
     expect(dialog.get_by_role("button", name="Silence")).to_be_disabled()
+    shown_reads_well(page, "silencing")
     dialog.get_by_label("For").select_option(f"run {run}")
     dialog.get_by_label("Why").fill("it is looked at")
     dialog.get_by_role("button", name="Silence").click()
@@ -68,6 +69,7 @@ def test_somebody_looks_after_an_alert(page: Page, server: LiveServer, alert: di
     page.get_by_role("button", name="Acknowledge…").click()
     dialog = page.get_by_role("dialog", name="Acknowledge not-finite")
     dialog.get_by_label("What you do").fill("a lower rate")
+    shown_reads_well(page, "acknowledging")
     dialog.get_by_role("button", name="Acknowledge").click()
     shown = page.get_by_role("region", name="Alert")
     expect(shown).to_contain_text("by admin")

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from live import PATIENCE, LiveServer, live_server, until
 from muster.runtime import png
-from web_kit import opened, signed_in
+from web_kit import opened, shown_reads_well, signed_in
 
 expect.set_options(timeout=PATIENCE * 1000)  # a busy machine takes longer than the five seconds of Playwright
 
@@ -206,6 +206,7 @@ def test_a_running_job_is_followed_looked_into_stopped_and_resumed(page: Page, s
     saving = page.get_by_role("dialog", name=re.compile("Save .* now"))
     page.get_by_role("button", name="Save now").click()
     expect(saving).to_contain_text("has not said that it can save")
+    shown_reads_well(page, "saving, refused")
     saving.get_by_role("button", name="Close").click()
     shop.go.touch()
     expect(log).to_contain_text("went on")
@@ -214,10 +215,12 @@ def test_a_running_job_is_followed_looked_into_stopped_and_resumed(page: Page, s
     page.get_by_role("button", name="Save now").click()
     saving.get_by_role("button", name="Save it").click()
     expect(saving).to_contain_text("It saved step 1")
+    shown_reads_well(page, "saving")
     saving.get_by_role("button", name="Close").click()
     state = page.get_by_role("region", name="State")
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("dialog").get_by_label("Kill it now").check()
+    shown_reads_well(page, "stopping")
     page.get_by_role("dialog").get_by_role("button", name="Stop it").click()
     expect(state).to_contain_text("stopped")
     page.get_by_role("button", name="Resume").click()
@@ -226,6 +229,7 @@ def test_a_running_job_is_followed_looked_into_stopped_and_resumed(page: Page, s
     page.get_by_role("button", name="Tags").click()
     page.get_by_role("dialog").get_by_label("Name of tag 1").fill("candidate")
     page.get_by_role("dialog").get_by_label("Value of tag 1").fill("yes")
+    shown_reads_well(page, "tags")
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
     expect(state).to_contain_text("candidate: yes")
 
