@@ -4,19 +4,22 @@ Worlds are made through the platform's own doors: jobs are submitted, a job prin
 program asks for trials. The 1,000 runs alone are written into the database, as `track_search.py` does. The worlds:
 100,000 queued jobs over 10,000 nodes; a run of ten million points; an output of 1 GB; a study of 50,000 trials; 1,000
 runs with 100 metrics. Each has a server of its own. Times are those of the page's clock, from the beginning of a
-navigation, with an empty cache; frames are counted in the browser's trace. `--small` makes small worlds to see that it
-works, and writes nothing.
+navigation, with an empty cache; frames are counted in the browser's trace. The worlds take half an hour to make, most
+of it the trials: `--worlds FOLDER` keeps them there and uses those that are there. With `--only` the results of the
+other worlds stay as they were. `--small` makes small worlds to see that it works, and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +28,7 @@ import httpx
 from playwright.sync_api import Browser, Page
 
 from _browser import chromium, frames_per_second, load_ms, opened, summed_up
-from _machine import write
+from _machine import RESULTS, write
 from _server import serving
 from muster.client import Client
 from muster.core.errors import MusterError
@@ -71,45 +74,68 @@ SMALL: Final = Sizes(nodes=50, jobs=2000, points=20_000, output=2 * 10**6, trial
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="small worlds, and no results are written")
-    parser.add_argument("--only", nargs="+", choices=sorted(WORLDS), default=sorted(WORLDS), help="and nothing written")
+    parser.add_argument("--only", nargs="+", choices=sorted(WORLDS), default=sorted(WORLDS))
+    parser.add_argument("--worlds", type=Path, metavar="FOLDER", help="keep the worlds there, and use those that are")
     given = parser.parse_args()
     sizes = SMALL if given.small else Sizes()
-    result: dict[str, Any] = {"goals": GOALS, "sizes": vars(sizes), "load_before": os.getloadavg()[0]}
+    result: dict[str, Any] = {"goals": GOALS, "sizes": vars(sizes)}
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for name in given.only:
-            result[name] = WORLDS[name](Path(folder), browser, sizes)
+            home = (given.worlds or Path(folder)) / name
+            home.mkdir(parents=True, exist_ok=True)
+            begun = os.getloadavg()[0]
+            found = WORLDS[name](home, browser, sizes)
+            result[name] = {**found, "load": [begun, os.getloadavg()[0]]}
             print(f"{name}: {result[name]}", flush=True)
-    result["load_after"] = os.getloadavg()[0]
-    if not given.small and set(given.only) == set(WORLDS):
-        write("web_scale", result)
+    if not given.small:
+        write("web_scale", {**_before(result), **result})
 
 
-def queue(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+def _before(result: dict[str, Any]) -> dict[str, Any]:
+    """What was measured earlier of worlds of these sizes."""
+    path = RESULTS / "web_scale.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found if found.get("sizes") == result["sizes"] else {}
+
+
+def made(home: Path, make: Callable[[], str]) -> str:
+    """The name of what a world has, which is made if it is not there."""
+    kept = home / "made"
+    if not kept.exists():
+        kept.write_text(make())
+    return kept.read_text()
+
+
+def queue(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
     """One node is drained and the first job wants them all, so that everything behind it waits."""
-    home = folder / "queue"
-    home.mkdir()
     (home / "config.toml").write_text(_settings(sizes.nodes))
     (home / "policy.yaml").write_text(_FIFO)
     with serving(home) as muster:
-        drain = {"health": "draining", "reason": "so that everything waits"}
-        muster.post("/v1/nodes/local-0/health", json=drain).raise_for_status()
-        job = {"name": "head", "run": "true", "workdir": str(home), "gpus": 1}
-        _submit(home, [{**job, "num_nodes": sizes.nodes, "gpus": 8}])
-        for begin in range(0, sizes.jobs, BATCH):
-            some = range(begin, min(begin + BATCH, sizes.jobs))
-            _submit(home, [{**job, "name": "more", "envs": {"LR": f"{random.random():.6f}"}} for _ in some])
+
+        def make() -> str:
+            drain = {"health": "draining", "reason": "so that everything waits"}
+            muster.post("/v1/nodes/local-0/health", json=drain).raise_for_status()
+            job = {"name": "head", "run": "true", "workdir": str(home), "gpus": 1}
+            _submit(home, [{**job, "num_nodes": sizes.nodes, "gpus": 8}])
+            for begin in range(0, sizes.jobs, BATCH):
+                some = range(begin, min(begin + BATCH, sizes.jobs))
+                _submit(home, [{**job, "name": "more", "envs": {"LR": f"{random.random():.6f}"}} for _ in some])
+            return "head"
+
+        made(home, make)
+        muster.get("/v1/forecast", params={"limit": 200}, timeout=300)  # a server that has begun reads them all once
         return {
             "queue": look(browser, muster, "/queue", "section[aria-label=Jobs] tbody tr.row-of-table", sizes.loads),
             "cluster": look(browser, muster, "/cluster", "main canvas", sizes.loads),
         }
 
 
-def curve(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+def curve(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
     """The first picture of a run, and zooms by the mouse: from its release until the chart shows the range."""
-    with serving(folder / "curve") as muster:
-        run = ran(folder / "curve", TRAIN, str(sizes.points))
+    with serving(home) as muster:
+        run = made(home, lambda: ran(home, TRAIN, str(sizes.points)))
         until = time.monotonic() + 600
         while points_of(muster, run) < sizes.points and time.monotonic() < until:
             time.sleep(1)
@@ -153,13 +179,11 @@ def zoom_ms(page: Page, muster: httpx.Client, run: str) -> float:
     return float(page.evaluate("window.zoomed"))
 
 
-def log(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+def log(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
     """Searches in the whole output: for what its last line has, for what nothing has, and for what is everywhere."""
-    home = folder / "log"
-    home.mkdir()
     (home / "config.toml").write_text("log_limit_max = '2GB'\n")
     with serving(home) as muster:
-        run = ran(home, TALK, str(sizes.output), log_limit="2GB")
+        run = made(home, lambda: ran(home, TALK, str(sizes.output), log_limit="2GB"))
         result: dict[str, Any] = {}
         texts = {"rare": "needle", "missing": "no such thing", "everywhere": "step"}
         with opened(browser, muster) as page:
@@ -193,27 +217,39 @@ def search_ms(page: Page, text: str) -> float:
     return float(page.evaluate("window.searched"))
 
 
-def study(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
-    """A study whose trials a program runs itself: it asks for each, and tells how it ended."""
+def study(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    """A study whose trials programs run themselves: each asks for one, and tells how it ended, eight at a time."""
     text = (
         "study: wide\nspace: {lr: {float: [0, 1]}, wd: {float: [0, 1]}, depth: {int: [1, 9]}}\n"
         f"objective: {{minimize: loss}}\nsearch: random\nbudget: {{trials: {sizes.trials}, parallel: 8}}\n"
     )
-    with serving(folder / "study") as muster:
-        ref = muster.post("/v1/studies", json={"text": text}).raise_for_status().json()["id"]
-        for _ in range(sizes.trials):
+    with serving(home) as muster:
+
+        def trial(ref: str) -> None:
             asked = muster.post(f"/v1/studies/{ref}/ask", json={"asker": "bench"}).raise_for_status().json()
             value = (asked["params"]["lr"] - 0.3) ** 2 + asked["params"]["wd"] / 9
             told = {"number": asked["number"], "outcome": "complete", "values": [value]}
             muster.post(f"/v1/studies/{ref}/tell", json=told).raise_for_status()
+
+        def make() -> str:
+            ref = str(muster.post("/v1/studies", json={"text": text}).raise_for_status().json()["id"])
+            with ThreadPoolExecutor(8) as pool:
+                for _ in pool.map(trial, [ref] * sizes.trials):
+                    pass
+            return ref
+
+        ref = made(home, make)
+        muster.get(f"/v1/studies/{ref}", timeout=300).raise_for_status()  # a server that has begun reads it once
         return {"study": look(browser, muster, f"/sweeps/{ref}", "main canvas, main tbody tr", sizes.loads)}
 
 
-def runs(folder: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
-    home = folder / "runs"
-    home.mkdir()
-    with open_record_db(f"sqlite:///{home}/muster.db") as db:
-        fill(db, sizes.runs)
+def runs(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    def make() -> str:
+        with open_record_db(f"sqlite:///{home}/muster.db") as db:
+            fill(db, sizes.runs)
+        return "runs"
+
+    made(home, make)
     with serving(home) as muster:
         return {"runs": look(browser, muster, "/runs", "main tbody tr.row-of-table", sizes.loads)}
 

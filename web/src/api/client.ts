@@ -34,6 +34,10 @@ export class ApiError extends Error {
   get away(): boolean {
     return this.status === 0;
   }
+  /** Whether the same question may be answered soon: the server is away, busy, or starts. */
+  get passes(): boolean {
+    return this.away || this.status === 429 || this.status === 503;
+  }
 }
 
 /** Whether the server answers: pages show the last that they know, and say so, while it does not. */

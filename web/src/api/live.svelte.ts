@@ -109,7 +109,7 @@ export class Live<T> {
     } catch (error) {
       if (running.signal.aborted) return;
       this.error = error instanceof ApiError ? error : new ApiError(-1, bug(error));
-      if (this.error.away) this.#timer = setTimeout(() => void this.refresh(), 2000);
+      if (this.error.passes) this.#timer = setTimeout(() => void this.refresh(), 2000);
     }
     this.asking = false;
   }

@@ -68,7 +68,7 @@ export class Nodes {
     } catch (error) {
       if (this.#running.signal.aborted) return;
       this.error = error instanceof ApiError ? error : null;
-      if (this.error?.away) setTimeout(() => !this.#running.signal.aborted && void this.load(), 2000);
+      if (this.error?.passes) setTimeout(() => !this.#running.signal.aborted && void this.load(), 2000);
     }
   }
 }

@@ -158,7 +158,7 @@ export class Draft {
     this.answer = null;
     this.error =
       error instanceof ApiError ? error : new ApiError(-1, { code: "bug", message: String(error), hint: "" });
-    if (this.error.away) this.#check = setTimeout(() => void this.check(), 3000);
+    if (this.error.passes) this.#check = setTimeout(() => void this.check(), 3000);
   }
 }
 
