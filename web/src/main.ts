@@ -5,8 +5,10 @@ import { signed } from "./api/session.svelte";
 import App from "./App.svelte";
 import { followLinks, router } from "./router.svelte";
 
-// Who is signed in, and the code of the page that is opened: both are asked for at once, before anything is drawn.
+// Who is signed in, the code of the page that is opened and what it shows first are asked for at once.
 void signed.load().catch(() => undefined);
-void router.found?.page.load().catch(() => undefined); // the frame loads it again, and shows what went wrong
+const opened = router.found;
+void opened?.page.load().catch(() => undefined); // the frame loads it again, and shows what went wrong
+if (signed.maybe) opened?.page.early?.(opened.params, router.query);
 document.addEventListener("click", followLinks);
 mount(App, { target: document.getElementById("app")! });

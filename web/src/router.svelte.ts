@@ -12,6 +12,8 @@ export interface PageEntry {
   // A page without parameters has no properties, which TypeScript takes for another kind of component.
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   load: () => Promise<{ default: Component<any> }>;
+  /** Asks for what it shows first, when a tab opens with it. */
+  early?: (params: Record<string, string>, query: URLSearchParams) => void;
 }
 
 const found = import.meta.glob<{ default: PageEntry }>(["./pages/*/page.ts", "./pages/*/page-*.ts"], { eager: true });

@@ -11,6 +11,11 @@ class Signed {
   known = $state(false); // whether the server was asked
   away = $state(false); // the server does not answer
 
+  /** Whether somebody was signed in here when this tab looked last. */
+  get maybe(): boolean {
+    return localStorage.getItem(KEPT) !== null;
+  }
+
   async load(): Promise<void> {
     setCsrf(localStorage.getItem(KEPT) ?? "");
     try {
