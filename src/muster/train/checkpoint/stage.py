@@ -1,4 +1,8 @@
-"""Host memory for snapshots: one image, reused for every save, into which a snapshot is copied."""
+"""Host memory for snapshots: one image, reused for every save, into which a snapshot is copied.
+
+On a GPU with memory to spare there is a second image on the device. Then training stops for the copy into that one, at
+the device's own speed, and the way to the host goes on beside the next steps.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from muster.train.checkpoint.plan import Plan, local
+
+
+LEFT: Final = 0.05  # of the device's memory, which has to stay free beside the image there
 
 
 @dataclass
@@ -21,8 +28,11 @@ class Stage:
 
     image: Tensor | None = None  # u8[size]
     pinned: bool = False
+    spare: Tensor | None = None  # u8[size] on the device, from the second copy on: by then steps have what they need
     device_seconds: float = 0.0  # seconds for which the last copy blocked the device; known once it is complete
     _making: threading.Thread | None = None
+    _copies: int = 0  # with this image
+    _side: Any = None  # the stream beside that of training
 
     def prepare(self, plan: Plan, tensors: dict[str, Tensor]) -> None:
         """Makes the image in the background: to pin 10 GB takes seconds. A copy waits for it."""
@@ -42,22 +52,55 @@ class Stage:
         if self.image is None:
             raise MemoryError(f"no memory for the image of {plan.size:,} bytes from which a save is written")
         self.device_seconds = 0.0
-        begun = _mark() if cuda else None
+        if not cuda:
+            self._fill(self.image, plan, parts)
+            return _ready
+        begun = _mark()
+        beside = all(part.is_cuda for part in parts.values()) and self._has_spare(plan.size)
+        self._fill(self.spare if beside and self.spare is not None else self.image, plan, parts)
+        ended = _mark()
+        self._copies += 1
+        return partial(self._finish, begun, ended, self._sent(ended) if beside else ended)
+
+    @staticmethod
+    def _fill(image: Tensor, plan: Plan, parts: dict[str, Tensor]) -> None:
+        places, sources = [], []
         for item in plan.items:
             if item.bytes:
-                place = self.image[item.at : item.at + item.bytes].view(item.dtype).view(item.sizes)
+                place = image[item.at : item.at + item.bytes].view(item.dtype).view(item.sizes)
                 part = parts[item.key]
                 whole = part.shape == place.shape
-                place.copy_(part if whole else part.narrow(0, item.row, item.sizes[0]), non_blocking=True)
-        return partial(self._finish, begun, _mark()) if cuda else _ready
+                places.append(place)
+                sources.append(part if whole else part.narrow(0, item.row, item.sizes[0]))
+        if places:
+            torch._foreach_copy_(places, sources, non_blocking=True)
+
+    def _has_spare(self, size: int) -> bool:
+        """Whether there is an image on the device; made if steps leave the memory for it."""
+        if self.spare is None and self._copies == 1 and size:
+            free, whole = torch.cuda.mem_get_info()
+            if free >= size + LEFT * whole:
+                with suppress(torch.OutOfMemoryError):
+                    self.spare = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        return self.spare is not None
+
+    def _sent(self, ended: Any) -> Any:
+        """Queues the copy to the host in a stream of its own: the next steps don't wait for it."""
+        assert self.image is not None
+        assert self.spare is not None
+        self._side = self._side or torch.cuda.Stream()
+        with torch.cuda.stream(self._side):
+            self._side.wait_event(ended)
+            self.image.copy_(self.spare, non_blocking=True)
+            return _mark()
 
     def bytes(self) -> memoryview:
         """The bytes of the image."""
         assert self.image is not None
         return memoryview(self.image.numpy())  # type: ignore[arg-type]
 
-    def _finish(self, begun: Any, ended: Any) -> None:
-        ended.synchronize()
+    def _finish(self, begun: Any, ended: Any, arrived: Any) -> None:
+        arrived.synchronize()
         self.device_seconds = begun.elapsed_time(ended) / 1000
 
     def _make(self, size: int, device: torch.device | None) -> None:
@@ -78,7 +121,7 @@ class Stage:
         self._made()
         if self.image is not None and self.pinned:
             _cudart().cudaHostUnregister(self.image.data_ptr())
-        self.image, self.pinned = None, False
+        self.image, self.pinned, self.spare, self._copies = None, False, None, 0
 
 
 def _ready() -> None:
