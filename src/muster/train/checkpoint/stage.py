@@ -18,7 +18,6 @@ from torch import Tensor
 
 from muster.train.checkpoint.plan import Plan, local
 
-
 LEFT: Final = 0.05  # of the device's memory, which has to stay free beside the image there
 
 
@@ -28,26 +27,29 @@ class Stage:
 
     image: Tensor | None = None  # u8[size]
     pinned: bool = False
-    spare: Tensor | None = None  # u8[size] on the device, from the second copy on: by then steps have what they need
+    spare: Tensor | None = None  # u8[size] on the device; made after a step, which has the memory that it needs by then
     device_seconds: float = 0.0  # seconds for which the last copy blocked the device; known once it is complete
     _making: threading.Thread | None = None
-    _copies: int = 0  # with this image
+    _since: int = 0  # the step for which the image was made
+    _tried: bool = False  # to make the one on the device
     _side: Any = None  # the stream beside that of training
 
-    def prepare(self, plan: Plan, tensors: dict[str, Tensor]) -> None:
+    def prepare(self, plan: Plan, tensors: dict[str, Tensor], step: int) -> None:
         """Makes the image in the background: to pin 10 GB takes seconds. A copy waits for it."""
         self.release()
+        self._since = step
         device = next((each.device for each in (local(tensors[item.key]) for item in plan.items) if each.is_cuda), None)
         self._making = threading.Thread(target=self._make, args=(plan.size, device), name="muster-image")
         self._making.start()
 
-    def copy(self, plan: Plan, tensors: dict[str, Tensor]) -> Callable[[], None]:
-        """Starts to copy this rank's data. The returned function blocks until the image is complete."""
+    def copy(self, plan: Plan, tensors: dict[str, Tensor], step: int) -> Callable[[], None]:
+        """Starts to copy this rank's data, as it is after `step`. The returned function blocks until the image is
+        complete."""
         parts = {item.key: local(tensors[item.key]).detach() for item in plan.items}
         cuda = any(part.is_cuda for part in parts.values())
         self._made()
         if self.image is None or self.image.numel() != plan.size or (cuda and not self.pinned):
-            self.prepare(plan, tensors)
+            self.prepare(plan, tensors, step)
             self._made()
         if self.image is None:
             raise MemoryError(f"no memory for the image of {plan.size:,} bytes from which a save is written")
@@ -56,10 +58,9 @@ class Stage:
             self._fill(self.image, plan, parts)
             return _ready
         begun = _mark()
-        beside = all(part.is_cuda for part in parts.values()) and self._has_spare(plan.size)
+        beside = all(part.is_cuda for part in parts.values()) and self._has_spare(plan.size, step)
         self._fill(self.spare if beside and self.spare is not None else self.image, plan, parts)
         ended = _mark()
-        self._copies += 1
         return partial(self._finish, begun, ended, self._sent(ended) if beside else ended)
 
     @staticmethod
@@ -75,9 +76,10 @@ class Stage:
         if places:
             torch._foreach_copy_(places, sources, non_blocking=True)
 
-    def _has_spare(self, size: int) -> bool:
+    def _has_spare(self, size: int, step: int) -> bool:
         """Whether there is an image on the device; made if steps leave the memory for it."""
-        if self.spare is None and self._copies == 1 and size:
+        if not self._tried and step > self._since and size:
+            self._tried = True
             free, whole = torch.cuda.mem_get_info()
             if free >= size + LEFT * whole:
                 with suppress(torch.OutOfMemoryError):
@@ -121,7 +123,7 @@ class Stage:
         self._made()
         if self.image is not None and self.pinned:
             _cudart().cudaHostUnregister(self.image.data_ptr())
-        self.image, self.pinned, self.spare, self._copies = None, False, None, 0
+        self.image, self.pinned, self.spare, self._tried = None, False, None, False
 
 
 def _ready() -> None:
