@@ -130,10 +130,15 @@ class Head(nn.Linear):
     off: with GPT-2's 50,257 tokens the kernels for such odd widths take several times as long."""
 
     def forward(self, x: Tensor) -> Tensor:
-        short = -self.out_features % HEAD_MULTIPLE
-        if not short or x.device.type != "cuda" or isinstance(self.weight, DTensor) or not _halves(x):
+        even = self.out_features % HEAD_MULTIPLE == 0
+        if even or x.device.type != "cuda" or isinstance(self.weight, DTensor) or not _halves(x):
             return super().forward(x)
-        return F.linear(x, F.pad(self.weight, (0, 0, 0, short)))[..., : self.out_features]
+        return self.padded(x)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """The same product with zeros beside it, which are cut off."""
+        wide = F.pad(self.weight, (0, 0, 0, -self.out_features % HEAD_MULTIPLE))
+        return F.linear(x, wide)[..., : self.out_features]
 
 
 class Rope(nn.Module):
