@@ -1,17 +1,20 @@
 """What `muster plan` predicts for an H200, written down before it is run, beside what the runs then take.
 
     python bench/plan_h200.py --freeze        predictions into results/plan_h200_predicted.json; runs nothing
-    python bench/plan_h200.py --run           runs each configuration with muster.train, and compares with that file
+    python bench/plan_h200.py --run           runs each configuration with muster.train, and compares with that file;
+                                              a run that was cut off goes on with the configurations that it lacks
     python bench/plan_h200.py --run --only NAME
     python bench/plan_h200.py --tiny          the same path with a tiny model on this machine's CPU; writes nothing
 
-Needs torch and NumPy alone, with PYTHONPATH=src. Each configuration is a process of its own.
+Needs torch and NumPy alone, with PYTHONPATH=src. Each configuration is a process of its own; the next one's imports run
+while one is measured, and it touches the GPU when that one has ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,14 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from _machine import RESULTS, write
+from _machine import RESULTS, machine, write
 from muster.planner.catalogue import BUILT_IN, GIB
 from muster.planner.search import predict
 from muster.planner.setups import Layout, setup_of
 
-STEPS = 30
-SETTLED = 10  # first steps, which compile and warm up, that don't count
+STEPS = 18
+SETTLED = 6  # first steps, which compile and warm up, that don't count
 PREDICTED = RESULTS / "plan_h200_predicted.json"
+MEASURED = RESULTS / "plan_h200.json"
 THREE = {"shape": "llama-3.2-3b", "sequence": 4096}
 SIX = {"vocab": 32_000, "dim": 4_096, "layers": 29, "heads": 32, "kv_heads": 8, "ffn": 12_288, "context": 4_096}
 LLAMA = {"shape": "llama-886m"}
@@ -73,7 +77,7 @@ def main() -> None:
         _one(json.loads(given.one))
     elif given.tiny:
         tiny = _config({"shape": "tiny-llama"}, 4, precision="fp32", compile=False)
-        print(_predicted(tiny), _apart({**tiny, "device": "cpu"}))
+        print(_predicted(tiny), _Apart({**tiny, "device": "cpu"}).measured())
     elif given.freeze:
         write("plan_h200_predicted", {"configurations": {name: _predicted(raw) for name, raw in CONFIGS.items()}})
     elif given.run:
@@ -94,14 +98,24 @@ def _predicted(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _run(only: str | None) -> None:
     frozen = json.loads(PREDICTED.read_text())["configurations"]
-    rows: dict[str, Any] = {}
-    for name, predicted in frozen.items():
-        if only is None or only == name:
-            measured = _apart(predicted["config"])
-            rows[name] = {"predicted": predicted, "measured": measured, **_errors(predicted, measured)}
-            print(name, json.dumps(rows[name]), flush=True)
+    rows: dict[str, Any] = json.loads(MEASURED.read_text())["configurations"] if MEASURED.exists() else {}
+    left = [name for name in frozen if name not in rows and only in (None, name)]
+    waiting = _Apart(frozen[left[0]]["config"]) if left else None
+    for name, after in zip(left, [*left[1:], None], strict=True):
+        assert waiting is not None
+        now, waiting = waiting, None if after is None else _Apart(frozen[after]["config"])
+        measured = now.measured()
+        rows[name] = {"predicted": frozen[name], "measured": measured, **_errors(frozen[name], measured)}
+        _keep(rows)
+        sys.stderr.write(f"{name}: {_told(rows[name])}\n")
+    sys.stdout.write(MEASURED.read_text() if rows else "nothing was run\n")
+
+
+def _keep(rows: dict[str, Any]) -> None:
+    """Written after each row, so that a run that is cut off has lost one row at most."""
     errors = {key: [abs(row[key]) for row in rows.values() if key in row] for key in ("memory_error", "step_error")}
-    write("plan_h200", {
+    result = {
+        "machine": machine(),
         "device": next((row["measured"]["device"] for row in rows.values() if "device" in row["measured"]), None),
         "median_memory_error": median(errors["memory_error"]) if errors["memory_error"] else None,
         "median_step_error": median(errors["step_error"]) if errors["step_error"] else None,
@@ -109,7 +123,18 @@ def _run(only: str | None) -> None:
             name for name, row in rows.items() if row["predicted"]["fits"] and row["measured"].get("out_of_memory")
         ],
         "configurations": rows,
-    })  # fmt: skip
+    }
+    MEASURED.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _told(row: dict[str, Any]) -> str:
+    if "failed" in row["measured"]:
+        return f"failed: {row['measured']['failed'][-200:]}"
+    found, said = row["measured"], row["predicted"]
+    return (
+        f"{found['allocated_gib']:.1f} GiB, predicted {said['allocated_gib']:.1f} ({row['memory_error']:+.1%}); "
+        f"{found['step_s'] * 1000:.1f} ms, predicted {said['step_s'] * 1000:.1f} ({row['step_error']:+.1%})"
+    )
 
 
 def _errors(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, float]:
@@ -122,17 +147,29 @@ def _errors(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, fl
     }
 
 
-def _apart(raw: dict[str, Any]) -> dict[str, Any]:
-    words = [sys.executable, __file__, "--one", json.dumps(raw)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("measured ")]
-    if done.returncode == 0 and lines:
-        rates = [float(each.replace(",", "")) for each in re.findall(r"([\d,]+) tokens/s", done.stdout)]
-        found: dict[str, Any] = json.loads(lines[-1].removeprefix("measured "))
-        tokens = found.pop("tokens_a_step")
-        return {**found, "step_s": round(tokens / median(rates[SETTLED:]), 5), "readings": len(rates) - SETTLED}
-    tail = (done.stderr or done.stdout)[-600:]
-    return {"failed": tail, "out_of_memory": "OutOfMemoryError" in done.stderr}
+class _Apart:
+    """A process that has begun its imports, and waits for a line before it touches the GPU."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        words = [sys.executable, __file__, "--one", json.dumps(raw)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def measured(self) -> dict[str, Any]:
+        out, err = self._process.communicate("go\n")
+        lines = [line for line in out.splitlines() if line.startswith("measured ")]
+        if self._process.returncode == 0 and lines:
+            rates = [float(each.replace(",", "")) for each in re.findall(r"([\d,]+) tokens/s", out)]
+            found: dict[str, Any] = json.loads(lines[-1].removeprefix("measured "))
+            tokens = found.pop("tokens_a_step")
+            started = re.search(r"first step ([\d.]+) s", out)
+            return {
+                **found,
+                "step_s": round(tokens / median(rates[SETTLED:]), 5),
+                "readings": len(rates) - SETTLED,
+                "first_step_s": float(started[1]) if started else None,  # imports left out
+            }
+        return {"failed": (err or out)[-600:], "out_of_memory": "OutOfMemoryError" in err}
 
 
 def _one(raw: dict[str, Any]) -> None:
@@ -142,6 +179,7 @@ def _one(raw: dict[str, Any]) -> None:
     from muster.train import read_config, train
     from muster.train.errors import ConfigError
 
+    sys.stdin.readline()
     setup = setup_of(raw)
     dice = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +202,8 @@ def _one(raw: dict[str, Any]) -> None:
         "tokens_a_step": setup.tokens,
         "allocated_gib": round(result.figures["memory"] / GIB, 3),
         "loss": result.loss,
-    }))  # fmt: skip
+    }), flush=True)  # fmt: skip
+    os._exit(0)  # at once: the next one waits for the GPU
 
 
 if __name__ == "__main__":

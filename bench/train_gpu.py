@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -39,10 +40,10 @@ from muster.train.throughput import peak_flops
 PARTS = ("throughput", "exact", "saves")
 SHAPES = ("llama-886m:8x4096", "gpt2:32x1024")
 WARM = 10  # steps that don't count: compilation, and clocks that rise
-STEPS = 50
+STEPS = 40
 ROUNDS = 2
 EXACT_STEPS = 10
-SAVE_STEPS, SAVE_EVERY = 150, "15s"
+SAVE_STEPS, SAVE_EVERY = 90, "9s"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Bench:
         began, first = time.perf_counter(), None
         command = [sys.executable, __file__, "--child", str(job)]
         env = {**os.environ, **more.get("envs", {})}
+        if self.cpu:  # two threads that wait for each other take minutes on cores that others use, too
+            env["OMP_NUM_THREADS"] = "1"
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -125,11 +128,12 @@ def main() -> None:
             "torch": torch.__version__,
         }
         for part in given.parts.split(","):
-            if part == "throughput":
-                result[part] = {str(each): throughput(bench, each, given.precisions.split(",")) for each in shapes}
-            else:
-                result[part] = {"exact": exact, "saves": saves}[part](bench, shapes[0])
-    _write(result, keep=not given.cpu)
+            for each in shapes if part == "throughput" else shapes[:1]:
+                if part == "throughput":
+                    result.setdefault(part, {})[str(each)] = throughput(bench, each, given.precisions.split(","))
+                else:
+                    result[part] = {"exact": exact, "saves": saves}[part](bench, each)
+                _write(result, keep=not given.cpu)  # what is there stays, if a later part is cut off
 
 
 def throughput(bench: Bench, given: Shape, precisions: list[str]) -> dict[str, Any]:
@@ -152,21 +156,19 @@ def exact(bench: Bench, given: Shape) -> dict[str, Any]:
     for _ in range(bench.rounds):
         for on in speed:
             speed[on].append(bench.child(bench.config(given, "bf16", steps, exact=on), warm=warm))
-    equal = {}
-    for on in (False, True):
-        whole = _kept(bench, given, "one", EXACT_STEPS, on)
-        again = _kept(bench, given, "two", EXACT_STEPS, on)
-        first = _kept(bench, given, "parts", EXACT_STEPS // 2, on)
-        envs = {"TORCHINDUCTOR_CACHE_DIR": str(bench.root / f"empty-{on}")}
-        rest = _kept(bench, given, "parts", EXACT_STEPS, on, envs=envs)
-        parts = {"losses": first["losses"] + rest["losses"], "state": rest["state"]}
-        equal["exact" if on else "not exact"] = {
-            "two runs": all(whole[key] == again[key] for key in parts),
-            "a resumed run": all(whole[key] == parts[key] for key in parts),
-            "steps": EXACT_STEPS,
-        }
-        for name in ("one", "two", "parts"):
-            shutil.rmtree(bench.root / name)
+    whole = _kept(bench, given, "one", EXACT_STEPS)
+    again = _kept(bench, given, "two", EXACT_STEPS)
+    first = _kept(bench, given, "parts", EXACT_STEPS // 2)
+    envs = {"TORCHINDUCTOR_CACHE_DIR": str(bench.root / "empty")}
+    rest = _kept(bench, given, "parts", EXACT_STEPS, envs=envs)
+    parts = {"losses": first["losses"] + rest["losses"], "state": rest["state"]}
+    equal = {
+        "two runs": all(whole[key] == again[key] for key in parts),
+        "a resumed run": all(whole[key] == parts[key] for key in parts),
+        "steps": EXACT_STEPS,
+    }
+    for name in ("one", "two", "parts"):
+        shutil.rmtree(bench.root / name)
     plain, bound = (_rates(speed[on]) for on in (False, True))
     cost = 1 - bound["tokens_per_s"] / plain["tokens_per_s"]
     return {"shape": str(given), "not exact": plain, "exact": bound, "cost": round(cost, 4), "equal": equal}
@@ -192,18 +194,21 @@ def saves(bench: Bench, given: Shape) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _kept(bench: Bench, given: Shape, name: str, steps: int, on: bool, **more: Any) -> dict[str, Any]:
-    """A run that is saved at its end: its losses and norms, and a digest of the state."""
+def _kept(bench: Bench, given: Shape, name: str, steps: int, **more: Any) -> dict[str, Any]:
+    """An exact run that is saved at its end: its losses and norms, and a digest of the state."""
     where = bench.root / name
     checkpoint = {"where": str(where), "every": 10**9, "keep": 1, "memory": "off"}
-    config = bench.config(given, "bf16", steps, exact=on, checkpoint=checkpoint, schedule={"steps": EXACT_STEPS})
+    config = bench.config(given, "bf16", steps, exact=True, checkpoint=checkpoint, schedule={"steps": EXACT_STEPS})
     found = bench.child(config, warm=1, **more)
     (folder,) = where.glob(f"step-{steps:09d}*")
-    state = {}
-    for path in sorted(folder.glob("*.bin")):
-        with path.open("rb") as file:
-            state[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return {**found, "state": state}
+    paths = sorted(folder.glob("*.bin"))
+    with ThreadPoolExecutor() as pool:
+        return {**found, "state": dict(zip([each.name for each in paths], pool.map(_digest, paths), strict=True))}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _rates(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -213,6 +218,8 @@ def _rates(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         **found,
         "memory_gib": round(max(each["memory"] for each in runs) / 2**30, 1),
+        "first_line_s": [round(each["first_line_s"] or 0.0, 1) for each in runs],
+        "start_s": [each["start_s"] for each in runs],
         "loss": runs[0]["losses"][-1][0],
     }
 
@@ -222,10 +229,11 @@ def _write(result: dict[str, Any], keep: bool) -> None:
     path = RESULTS / "train_gpu.json"
     before = json.loads(path.read_text()) if path.exists() else {}
     same = all(before.get(key) == result[key] for key in ("device", "torch"))
-    text = json.dumps({"machine": machine(), **(before if same else {}), **result}, indent=2)
+    kept = {**(before if same else {}), **result}
+    kept["throughput"] = {**(before.get("throughput", {}) if same else {}), **result.get("throughput", {})}
     if keep:
-        path.write_text(text + "\n")
-    sys.stdout.write(text + "\n")
+        path.write_text(json.dumps({"machine": machine(), **kept}, indent=2) + "\n")
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
 
 
 class _Recorder(Reporter):

@@ -125,7 +125,7 @@ class Saver:
         tensors = dict(snapshot.tensors())
         plan = make_plan(tensors, self._control, self._opened().file_bytes)
         self._plan = signature(tensors), plan
-        self._stage.prepare(plan, tensors)
+        self._stage.prepare(plan, tensors, snapshot.step)
 
     def save(self, snapshot: Snapshot, wait: bool = False) -> Saving | None:
         """Copies the snapshot and writes it in the background; with `wait`, returns when it is committed.
@@ -148,7 +148,7 @@ class Saver:
             self._plan = mine.signature, make_plan(tensors, self._control, store.file_bytes)
         plan = self._plan[1]
         follows = self._beside.serial if self._beside is not None and not self.reports else None
-        copied = self._copy(plan, tensors)
+        copied = self._copy(plan, tensors, snapshot.step)
         draft = Draft(snapshot.step, plan, self._stage, mine.shared, mine.extra, copied, mine.values, follows)
         saving = self._last = Saving(snapshot.step)
         self._judged = False
@@ -223,10 +223,10 @@ class Saver:
         running = self._last is not None and not self._last.done
         return snapshot.step, running, self._plan is None or self._plan[0] != mine.signature
 
-    def _copy(self, plan: Plan, tensors: dict[str, Tensor]) -> Callable[[], None]:
+    def _copy(self, plan: Plan, tensors: dict[str, Tensor], step: int) -> Callable[[], None]:
         """Copies the snapshot. Errors are reported at the next collective: raising here would block other ranks."""
         try:
-            return self._stage.copy(plan, tensors)
+            return self._stage.copy(plan, tensors, step)
         except Exception as error:
             return partial(_fail, error)
 

@@ -17,6 +17,7 @@ from muster.train.models import parts
 from muster.train.models.layers import (
     Block,
     BlockShape,
+    Head,
     Rope,
     RopeScaling,
     dropped,
@@ -103,7 +104,7 @@ class Decoder(nn.Module):
         self.positions: nn.Embedding | None = nn.Embedding(config.context, config.dim) if learned else None
         self.blocks = nn.ModuleDict({str(index): Block(config.block, rope) for index in range(config.layers)})
         self.norm: nn.Module | None = norm(config.block)
-        self.head: nn.Linear | None = nn.Linear(config.dim, config.vocab, bias=False)
+        self.head: nn.Linear | None = Head(config.dim, config.vocab, bias=False)
         self.tie()
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+HEAD_MULTIPLE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,22 @@ class GELU(nn.Module):
         return dropped(self.down(F.gelu(self.up(x), approximate="tanh")), self.dropout, self.training)
 
 
+class Head(nn.Linear):
+    """The product that makes logits. On a GPU in 16 bits its width is padded to a multiple of 64, and the rest is cut
+    off: with GPT-2's 50,257 tokens the kernels for such odd widths take several times as long."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        even = self.out_features % HEAD_MULTIPLE == 0
+        if even or x.device.type != "cuda" or isinstance(self.weight, DTensor) or not _halves(x):
+            return super().forward(x)
+        return self.padded(x)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """The same product with zeros beside it, which are cut off."""
+        wide = F.pad(self.weight, (0, 0, 0, -self.out_features % HEAD_MULTIPLE))
+        return F.linear(x, wide)[..., : self.out_features]
+
+
 class Rope(nn.Module):
     """Rotary positions in Hugging Face's layout: the first half of a head is turned against the second.
 
@@ -198,6 +217,11 @@ def stream(x: Tensor) -> Tensor:
 
 def _autocasts(x: Tensor) -> bool:
     return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+
+
+def _halves(x: Tensor) -> bool:
+    """Whether products with it have 16 bits."""
+    return x.dtype in (torch.bfloat16, torch.float16) or _autocasts(x)
 
 
 def dropped(x: Tensor, probability: float, training: bool) -> Tensor:

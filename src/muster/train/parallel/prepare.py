@@ -16,7 +16,7 @@ from muster.train.parallel.ddp import replicate
 from muster.train.parallel.fsdp import shard
 from muster.train.parallel.pipeline import Pipeline, spans
 from muster.train.parallel.prepared import Prepared
-from muster.train.parallel.recompute import compile_parts, recompute
+from muster.train.parallel.recompute import compile_parts, load_compiler, recompute
 from muster.train.parallel.settings import ParallelSettings
 from muster.train.parallel.tensor import split
 from muster.train.parallel.whole import Whole
@@ -128,7 +128,10 @@ def _prepare(
         shard(part, blocks, mesh, settings, precision, last)
     else:
         autocast_forward(part, precision, mesh.device)
+    loading = load_compiler() if settings.compile else None
     _fill(part, mesh, settings, initialise)
+    if loading is not None:
+        loading.join()
     return replicate(part, mesh, settings) if mesh.size("dp") > 1 and not sharded else part
 
 

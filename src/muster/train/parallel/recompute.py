@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -33,6 +35,14 @@ def compile_parts(part: nn.Module, blocks: Sequence[nn.Module]) -> None:
     for module in (*blocks, last):
         if isinstance(module, nn.Module):
             module.forward = torch.compile(module.forward)
+
+
+def load_compiler() -> threading.Thread:
+    """Imports the compiler in a thread, which takes seconds: weights can be made meanwhile. Join it before any other
+    import."""
+    thread = threading.Thread(target=import_module, args=("torch._inductor.compile_fx",), name="muster-compiler")
+    thread.start()
+    return thread
 
 
 def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
