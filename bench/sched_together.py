@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -100,6 +101,8 @@ def _in_a_process(path: Path, first: int | None, cell: Cell, limit: float) -> di
     except EOFError:
         answer = {"cut": f"after {limit:g} s of CPU"}
     process.join()
+    if "cut" in answer and process.exitcode != -signal.SIGXCPU:
+        raise RuntimeError(f"the process of {cell.key} ended with {process.exitcode}")
     return answer
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from live import until
 from muster.core.rules import Rules
 from muster.sim.answers import Answer, Ask
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
@@ -22,7 +23,6 @@ from muster.sim.pool import Pool, ReplayLost
 from muster.sim.presets import PRESETS
 from muster.sim.targets import Target
 from muster.sim.worlds import Worlds
-from wait_kit import wait_until
 
 CLUSTER = Cluster((PoolShape("gpu", 2, 8),))
 TRACE = [TraceJob(str(n), n * 7.0, 30.0 + n % 50, 1 + n % 2, (1, 8, 2)[n % 3], user=f"u{n % 4}") for n in range(300)]
@@ -166,7 +166,7 @@ def test_no_process_outlives_who_started_it(how, tmp_path: Path):
         if how == signal.SIGINT:
             assert "KeyboardInterrupt" in errors
             assert not any(map(is_there, pids))
-        wait_until(lambda: not any(map(is_there, pids)))
+        until(lambda: not any(map(is_there, pids)))
     finally:
         for pid in [started.pid, *pids]:
             with suppress(ProcessLookupError):
