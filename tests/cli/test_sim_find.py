@@ -130,8 +130,8 @@ def test_lines_tell_partial_results_on_standard_error(capsys, monkeypatch):
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = captured.err.splitlines()
-    partial = [line for line in lines if "jobs done" in line]
-    assert any(line.startswith("one, world 1: ") and "so far completion" in line for line in partial)
+    partial = [line for line in lines if " run, " in line]
+    assert any(line.startswith("one, world 1: ") and "on average" in line for line in partial)
     assert sum(line.startswith("two, world 2: completion ") for line in lines) == 1
     assert [line for line in lines if line.startswith("world ")] == [
         f"world {n} of up to 2: sooner:later 0:0; 1 not decided" for n in (1, 2)
@@ -153,7 +153,7 @@ def test_a_terminal_has_bars_with_partial_results(monkeypatch):
         bars.partial(Ask(SETUPS[0], label="one"), partial_of(0.5))
     assert "one" in screen.getvalue()
     assert "50%" in screen.getvalue()
-    assert "7 jobs done, 2 run, 1 wait" in screen.getvalue()
+    assert "7 done in 1m00s on average, 5.0s queueing; 2 run, 1 wait" in screen.getvalue()
 
 
 def test_programs_see_no_progress(capsys, monkeypatch):

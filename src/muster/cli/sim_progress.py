@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
 
 from muster.cli.output import err, note
 from muster.sim.answers import Answer, Ask
@@ -18,6 +19,7 @@ from muster.sim.partial import Partial
 from muster.sim.search import Tried
 from muster.sim.table import count, span
 
+_NAME, _BAR = 28, 12  # columns of a terminal, of which 80 are to hold all of it
 EVERY: Final = 5.0  # seconds between two lines where there is no terminal
 
 
@@ -96,8 +98,10 @@ def progress(*, quiet: bool, console: Console | None = None) -> Iterator[Progres
     if quiet:
         yield Progress()
     elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        with Bars(*columns, TextColumn("[dim]{task.fields[words]}"), console=console, transient=True) as bars:
+        name = TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=_NAME))
+        words = TextColumn("[dim]{task.fields[words]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+        columns = (name, BarColumn(_BAR), TaskProgressColumn(), words)
+        with Bars(*columns, console=console, transient=True, expand=True) as bars:
             yield OnTerminal(bars)
     else:
         yield Lines()
@@ -105,10 +109,10 @@ def progress(*, quiet: bool, console: Console | None = None) -> Iterator[Progres
 
 def partial_words(partial: Partial) -> str:
     """The figures so far."""
-    told = f"{count(partial.finished)} jobs done, {count(partial.running)} run, {count(partial.waiting)} wait"
     if partial.completion is None:
-        return told
-    return f"{told}; so far completion {span(partial.completion)}, queueing {span(partial.queueing)}"
+        return f"{count(partial.running)} run, {count(partial.waiting)} wait"
+    told = f"{count(partial.finished)} done in {span(partial.completion)} on average, {span(partial.queueing)} queueing"
+    return f"{told}; {count(partial.running)} run, {count(partial.waiting)} wait"
 
 
 def answer_words(answer: Answer) -> str:
