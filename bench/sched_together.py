@@ -76,7 +76,7 @@ def main() -> None:
         result["traces"][name] = {"first_jobs": len(work.jobs), "origin": work.cluster.origin}
         for cell in _cells(name, given.loads):
             if cell.key not in found:
-                found[cell.key] = _in_a_process(path, given.first, cell, given.limit)
+                found[cell.key] = _in_a_process(work, cell, given.limit)
                 _tell(cell, found[cell.key])
                 _keep(given.go_on, result)
     write("sched_together", {**result, "table": table(found, given.loads)})
@@ -89,11 +89,11 @@ def _cells(trace: str, loads: list[float]) -> Iterator[Cell]:
                 yield Cell(trace, load_, failures, policy)
 
 
-def _in_a_process(path: Path, first: int | None, cell: Cell, limit: float) -> dict[str, Any]:
+def _in_a_process(work: Workload, cell: Cell, limit: float) -> dict[str, Any]:
     """The kernel ends the process when it has used up its CPU seconds."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # this process has no threads, and has the trace
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(theirs, path, first, cell, limit))
+    process = context.Process(target=_run, args=(theirs, work, cell, limit))
     process.start()
     theirs.close()
     try:
@@ -106,8 +106,7 @@ def _in_a_process(path: Path, first: int | None, cell: Cell, limit: float) -> di
     return answer
 
 
-def _run(pipe: Connection, path: Path, first: int | None, cell: Cell, limit: float) -> None:
-    work = load(path, first)
+def _run(pipe: Connection, work: Workload, cell: Cell, limit: float) -> None:
     jobs = with_load(work.jobs, cell.load, None)
     if cell.policy == "Slurm":
         jobs = [replace(job, declared=_limit(job)) for job in jobs]
