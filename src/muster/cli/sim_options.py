@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -13,7 +14,10 @@ from muster.cli.call import Usage
 from muster.core.units import InvalidValue, parse_duration, parse_integer, parse_number
 from muster.sim.model import Costs
 
-_TRACE, _WHAT_IF, _OUT = "The trace", "What if", "Output"
+_TRACE, _WHAT_IF, _SEARCH, _OUT = "The trace", "What if", "Search and evidence", "Output"
+MANY = 8  # replays of a search, as far as can be known before
+SMALL = 2_000  # replayed jobs, below which starting processes takes longer than they save
+SEARCHED = ("default", "fifo", "easy", "conservative", "tiresias", "fair")  # policies, unless some are given
 
 
 def option(help_: str, panel: str, *names: str, metavar: str | None = None, least: float | None = None) -> Any:
@@ -82,6 +86,48 @@ RestartCost = Annotated[
     option("How long a restart takes. Unless given: 40s, and 60s above 8 accelerators.", _WHAT_IF, "--restart-cost"),
 ]
 Seed = Annotated[int, option("Of failures and interruptions.", _WHAT_IF, "--seed")]
+Find = Annotated[
+    str | None,
+    option(
+        "Search for what meets the targets: nodes[:POOL], quota:QUEUE[:POOL] or policy. The first two under each policy"
+        " that is given, or under default.",
+        _SEARCH,
+        "--find",
+        metavar="WHAT",
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    option(
+        'What is to be met: "p90 wait <= 1h", "mean completion of vision <= 6h". p50 to p100, median, mean or max; '
+        "wait (without any node), start or completion. Several must all be met.",
+        _SEARCH,
+        "--target",
+        metavar="TARGET",
+    ),
+]
+Replications = Annotated[
+    int,
+    option(
+        "Compare in up to so many worlds, each with other failures and, with --resample, other work; until it is"
+        " decided. A search asks that the targets are met in each.",
+        _SEARCH,
+        "--replications",
+        least=1,
+    ),
+]
+Resample = Annotated[
+    str | None,
+    option("Blocks of the trace, such as 1d, that worlds draw their work from.", _SEARCH, "--resample",
+           metavar="DURATION"),
+]  # fmt: skip
+ToEnd = Annotated[
+    bool,
+    option("Stop neither when a comparison is decided nor when a target is certain.", _SEARCH, "--to-end"),
+]
+Processes = Annotated[
+    int | None, option("Replays at a time; unless given, one for each core.", _SEARCH, "--processes", least=1)
+]
 Alerts = Annotated[
     str | None, option("Raise alerts: by a file of rules, or `default`.", _OUT, "--alerts", metavar="RULES.yaml")
 ]
@@ -122,6 +168,29 @@ def restart_costs(text: str | None) -> tuple[float, float]:
         return Costs().restart, Costs().restart_wide
     given = seconds(text, "--restart-cost")
     return given, given
+
+
+def check_find(find: str | None, targets: Sequence[str] | None, report: str | None) -> None:
+    if find and not targets:
+        raise Usage("--find was given without --target.", 'Say what is to be met: --target "p90 wait <= 1h".')
+    if targets and not find:
+        raise Usage("--target was given without --find.", "Say what to search for: --find nodes.")
+    if find and report:
+        raise Usage("--report has no place for a search.", "Leave it out, or compare the policies without --find.")
+
+
+def default_policies(find: str | None) -> Sequence[str]:
+    """What is tried where no policy is given."""
+    if find is None:
+        return ("fifo", "default")
+    return SEARCHED if find == "policy" else ("default",)
+
+
+def processes(given: int | None, jobs: int, replays: int) -> int:
+    """One for each core that this process may use, but not more than there are replays; one for little work."""
+    if given is not None:
+        return given
+    return 1 if jobs * replays < SMALL else min(len(os.sched_getaffinity(0)), replays)
 
 
 def share(text: str, name: str) -> float:

@@ -1,44 +1,21 @@
-"""The output of `muster sim`: its progress, and the comparison as a table or as JSON."""
+"""The output of `muster sim`: the comparison as a table or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from muster.cli.output import err, note, out, show_table, table
+from muster.cli.output import note, out, show_table, table
+from muster.sim.compare import Compared
 from muster.sim.model import Cluster
 from muster.sim.report import ReportContent
 from muster.sim.summary import Summary
 from muster.sim.table import ratio_text, rows
 from muster.sim.traces import Trace
-
-OnProgress = Callable[[float], None]  # called with the share of its jobs that has finished
-
-
-@contextmanager
-def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], OnProgress | None]]:
-    """Yields a function that returns a progress callback for each setup; None if the output is not shown to a user."""
-    console = err()
-    if quiet or not console.is_terminal:
-        yield lambda name: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
-        tasks = {name: bars.add_task(name, total=1.0, start=False) for name in names}
-
-        def begin(name: str) -> OnProgress:
-            for before in names[: names.index(name)]:
-                bars.update(tasks[before], completed=1.0)  # stops its clock
-            bars.start_task(tasks[name])
-            return lambda done: bars.update(tasks[name], completed=done)
-
-        yield begin
+from muster.sim.verdicts import document as verdicts
 
 
 def show(story: ReportContent, trace: Trace, report_path: str | None) -> None:
@@ -76,7 +53,7 @@ def _alerts(story: ReportContent) -> Table:
     return made
 
 
-def document(story: ReportContent, trace: Trace) -> dict[str, Any]:
+def document(story: ReportContent, trace: Trace, compared: Compared) -> dict[str, Any]:
     """The comparison for programs; times are in seconds."""
     ledger = trace.ledger
     return {
@@ -90,6 +67,7 @@ def document(story: ReportContent, trace: Trace) -> dict[str, Any]:
         },
         "settings": dict(story.settings),
         "notes": story.notes,
+        "comparison": verdicts(compared, story.names),
         "policies": [
             {
                 "name": result.setup.name,

@@ -79,7 +79,8 @@ class Simulation:
         self._engine = SimEngine(nodes, self._clock.now, name=ENGINE, audit_every=AUDIT_EVERY, remember=False)
         self._quota_waits = QuotaWaits(setup.rules, setup.cluster.pools)
         pools = {node.name: node.pool for node in nodes}
-        self._work = self._engine.player = Work(self._clock, setup.costs, self._engine, self._quota_waits, pools)
+        self.work = self._work = Work(self._clock, setup.costs, self._engine, self._quota_waits, pools)
+        self._engine.player = self._work
         spot = frozenset(pool.name for pool in setup.cluster.pools if pool.spot)
         self._faults = Faults(nodes, spot, setup.costs, self._clock.time)
         self.store, self._commit = _store_of(store, self.committed)
@@ -90,6 +91,7 @@ class Simulation:
         self.start(self._commit)
         self._specs, self._whole = Specs(setup), store is None
         self._admitted: set[int] = set()  # ids of specs admitted since nodes were last added or lost
+        self.on_refusal: Callable[[JobResult], None] | None = None
         self._total = accelerators(nodes)
         self._samples = Samples(EPOCH, last - first if trace else 0.0, typical_of(trace, self._specs))
         self._rounds = 0
@@ -238,7 +240,7 @@ class Simulation:
             try:
                 spec, like = self._specs.of(result.job)
             except ValidationError as error:
-                result.refused = "; ".join(f"{one['loc']}: {one['msg']}" for one in error.errors())
+                self._refuse(result, "; ".join(f"{one['loc']}: {one['msg']}" for one in error.errors()))
                 continue
             submission, known = Submission(spec, result.job.user or "nobody"), id(like) in self._admitted
             now, quota = self._clock.time, self._setup.quota
@@ -246,7 +248,7 @@ class Simulation:
             results.append((result, id(like)))
         for (result, kind), answer in zip(results, self._commit.each(proposals), strict=True):
             if isinstance(answer, Exception):
-                result.refused = str(answer)
+                self._refuse(result, str(answer))
             else:
                 event = answer[0]
                 self._admitted.add(kind)
@@ -254,6 +256,11 @@ class Simulation:
                 queue = event.data.queue
                 bound = self._setup.cluster.bound.get(queue, "")
                 self._work.enter(event.job, JobProgress(result, event.project, queue, bound))
+
+    def _refuse(self, result: JobResult, why: str) -> None:
+        result.refused = why
+        if self.on_refusal is not None:
+            self.on_refusal(result)
 
     def _advance(self) -> JobResult:
         """Returns the next job in the order of submission and moves on."""
@@ -277,8 +284,13 @@ class Simulation:
                 return
         raise RuntimeError(f"the plans at {self._clock.time - EPOCH} s follow each other without an end")
 
+    @property
+    def share(self) -> float:
+        """The fraction of the jobs that are done."""
+        return (self._next - len(self._work.plays)) / max(len(self._jobs), 1)
+
     def _report_progress(self) -> None:
-        share = (self._next - len(self._work.plays)) / max(len(self._jobs), 1)
+        share = self.share
         if share - self._reported >= 0.01 and self._progress is not None:
             self._reported = share
             self._progress(share)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final, Literal
@@ -69,6 +69,7 @@ class Work:
         self.used = 0  # accelerators
         self.by_queue: Counter[str] = Counter()
         self.waiting = 0  # jobs
+        self.on_end: Callable[[JobResult], None] | None = None  # called with each job that has finished
 
     def enter(self, job: str, play: JobProgress) -> None:
         self.plays[job] = play
@@ -137,6 +138,8 @@ class Work:
     def _finish(self, job: str, play: JobProgress) -> None:
         self._account(play)
         play.result.finished = self._clock.time
+        if self.on_end is not None:
+            self.on_end(play.result)
         self._engine.end(job, play.attempt, WorkerExit("succeeded", "completed", "", self._clock.time))
         del self.plays[job]
 
