@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, note, settings
 
-import muster.sched.backfill
-import muster.sched.fill
+import muster.sched.reservations
 from muster.core.plan import Plan
 from muster.core.rules import QueueRules, Rules
 from muster.sched.backfill import reserve
-from muster.sched.fill import Filling
+from muster.sched.outlook import Outlook
+from muster.sched.reservations import Reservations
 from muster.sched.schedule import schedule
 from scheduler_kit import SchedulerLoop
 from streams import Case, cases, decisions
@@ -44,7 +44,8 @@ def test_no_more_reservations_than_the_depth(depth: int):
 
 def _as_at_once(loop: SchedulerLoop, plan: Plan) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Filling, "_surely_reserved", lambda self, shape: False)
-        patch.setattr(muster.sched.fill, "reserve", lambda *given: reserve(*given[:6]))
-        patch.setattr(muster.sched.backfill, "_room_beside", lambda *given: True)
+        patch.setattr(Reservations, "_is_sure", lambda self, shape: False)
+        patch.setattr(muster.sched.reservations, "reserve", lambda *given: reserve(*given[:6]))
+        patch.setattr(Outlook, "may_fit", lambda *given: True)
+        patch.setattr(Outlook, "fitting", lambda *given: [])
         assert decisions(schedule(loop.state, loop.now)) == decisions(plan)

@@ -162,7 +162,7 @@ class Promised:
         filling = Filling(loop.state, board, loop.now)
         filling.start_claimed()
         filling.start_what_fits()
-        kept = {one.job.id: one.start for held in filling.reservations.values() for one in held}
+        kept = {one.job.id: one.start for held in filling.reservations.by_pool.values() for one in held}
         for name in list(self.times):
             job = loop.state.jobs.get(name)
             if job is None or job.phase != "queued" or (not self.deep and name not in kept):

@@ -18,6 +18,7 @@ from muster.sched.capacity.free import Free
 from muster.sched.changes import Changes
 from muster.sched.claims import Claimed, Claims
 from muster.sched.limits import Limits
+from muster.sched.node_prices import NodePrices
 from muster.sched.pool_access import PoolAccess
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import Quotas
@@ -41,6 +42,7 @@ class Board:
     pools: PoolAccess = field(init=False)  # which pools a job may use
     waiting: WaitingJobs = field(init=False)
     gangs: RunningGangs = field(init=False)
+    prices: NodePrices = field(init=False)
     claims: Claims = field(init=False)
     shares: Shares = field(init=False)  # fair share
     changes: Changes = field(init=False)  # since the last round
@@ -151,6 +153,7 @@ class Board:
         self.claims = Claims(self.limits)
         self.waiting = WaitingJobs(state, self.rules, self.pools, self.changes, self.timers)
         self.gangs = RunningGangs(state, self.rules, self.limits, self.shares, self.changes, self.timers)
+        self.prices = NodePrices(self.gangs)
         self._order_drifts = self.rules.ordered and (self.rules.fair or self.limits.quotas.any)
         self._pending = {}
 

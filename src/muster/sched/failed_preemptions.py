@@ -20,6 +20,7 @@ class Log:
 
     names: list[str] = field(default_factory=list)
     dropped: int = 0
+    last: dict[str, int] = field(default_factory=dict)  # name → `end` after its last entry
 
     @property
     def end(self) -> int:
@@ -27,6 +28,7 @@ class Log:
 
     def add(self, name: str) -> None:
         self.names.append(name)
+        self.last[name] = self.end
         if len(self.names) > _KEPT:
             self.dropped += len(self.names)
             self.names.clear()

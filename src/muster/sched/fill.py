@@ -15,15 +15,7 @@ from muster.core.job import Job, Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
-from muster.sched.backfill import (
-    LATEST,
-    Reservation,
-    Tried,
-    expected_duration,
-    fits_empty,
-    reserve,
-    undelayed_seats,
-)
+from muster.sched.backfill import expected_duration
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit, room_at_end
@@ -35,6 +27,7 @@ from muster.sched.pool_choice import PoolChoice
 from muster.sched.queue_cursor import QueueCursor
 from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import EPSILON
+from muster.sched.reservations import Reservations
 from muster.sched.turn_order import ByRank, ByShare, Source, TurnOrder
 
 TRIED = 400  # maximum backfill attempts of one round beside reservations
@@ -48,9 +41,7 @@ class Filling:
     now: float
     starts: list[Start] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    reservations: dict[str, list[Reservation]] = field(default_factory=dict)  # by pool
-    _deferred: dict[str, list[Queued]] = field(default_factory=dict)  # pool → reservations to make when one is needed
-    _reserved: Tried = field(default_factory=dict)  # until something starts
+    reservations: Reservations = field(init=False)
     _walks: dict[str, QueueCursor] = field(default_factory=dict)
     _open: set[Shape | str] = field(default_factory=set)  # shapes and queues of which a job may still start
     _failed: set[Shape] = field(default_factory=set)
@@ -58,10 +49,16 @@ class Filling:
     _tried: int = 0
     _too_long: dict[Shape, float] = field(default_factory=dict)  # → end time from which a job delays a reservation
     _again: dict[Shape, None] = field(default_factory=dict)  # to try again: capacity is not their only obstacle
+    _loose: Shape | None = None  # the last one that was found able to start
+    _by_rank: bool = field(init=False)
+    _gated: bool = field(init=False)  # whether limits or quotas exist
     _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
+        self.reservations = Reservations(self.state, self.board, self.now, self.gang, self.closing)
+        self._by_rank = self.state.rules.between == "rank"
+        self._gated = self.board.limits.limited or self.board.limits.quotas.any
 
     def start_claimed(self) -> None:
         """Starts jobs whose reserved seats are free; releases claims on seats that can't be used any more."""
@@ -104,7 +101,7 @@ class Filling:
         sources = list(self._sources())
         while len(sources) == 1 and isinstance(sources[0], str):
             # A single queue: no order between sources is needed.
-            sources = [] if self._deferred and self._all_stuck(sources[0]) else self._serve(sources[0])
+            sources = [] if self.reservations.deferred and self._all_stuck(sources[0]) else self._serve(sources[0])
         turn_order: TurnOrder
         if not sources:
             turn_order = _NOBODY
@@ -121,16 +118,16 @@ class Filling:
                     turn_order.push(again)
             elif source.shape not in self._failed and self._fill(source):
                 turn_order.push(source)
-        worth_it = len(self.starts) > before and bool(self._keeps or self.board.waiting.any_overdue)
+        worth_it = len(self.starts) > before and bool(self.reservations.any or self.board.waiting.any_overdue)
         self.board.changes.shapes, self._again = self._again, {}
-        self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
-        self._deferred, self._reserved = {}, {}
+        self._walks, self._too_long, self._open = {}, {}, set()
+        self.reservations.clear()
         return worth_it
 
     def key(self, source: Source) -> Key:
         """The sort key of a source's first job, without fair-share scores."""
         if isinstance(source, str):
-            return self._walk(source).key if self.state.rules.between == "rank" else self._queue_key(source)
+            return self._walk(source).key if self._by_rank else self._queue_key(source)
         rank = source.policy.rank(source.band, source.entries[0][0], self.state.history)
         return (self._standing(source), *rank)
 
@@ -144,7 +141,7 @@ class Filling:
     def fair_key(self, stream: Stream) -> Key:
         """The sort key of a stream's first job, including fair-share scores."""
         key = self.key(stream)
-        if self.state.rules.between == "rank":
+        if self._by_rank:
             return key
         project, queue, user = self._where(stream)
         shares = self.board.shares
@@ -159,7 +156,7 @@ class Filling:
     def _own(self, stream: Stream) -> bool:
         """Whether the first job of the stream would start within its queue's quota."""
         quotas, shape = self.board.limits.quotas, stream.shape
-        if not quotas.any:
+        if not self._gated or not quotas.any:
             return False
         for pool in shape.gang.pools:
             room = self._headroom.get((stream.queue, pool))
@@ -207,10 +204,17 @@ class Filling:
 
     def _all_stuck(self, queue: str) -> bool:
         """Whether no job of the queue can start, whatever is reserved for whom."""
-        if self.board.limits.limited or self.board.limits.quotas.any:
+        if self._gated:
             return False  # a job that a limit holds back is tried again
-        return all(self._stuck(stream.shape) for stream in self.board.waiting.streams[queue]
-                   if stream.not_before <= self.now)  # fmt: skip
+        streams, now = self.board.waiting.streams[queue], self.now
+        loose = self._loose.streams if self._loose is not None and not self._stuck(self._loose) else ()
+        if any(stream in streams and stream.not_before <= now for stream in loose):
+            return False
+        for stream in streams:
+            if stream.not_before <= now and not self._stuck(stream.shape):
+                self._loose = stream.shape
+                return False
+        return True
 
     def _queue_key(self, queue: str) -> Key:
         """The key of a queue that is served in its order, under fair share. It does not look at the queue's jobs."""
@@ -240,15 +244,15 @@ class Filling:
             return [queue]  # its own limit holds it back; the jobs behind it may still start
         if rule == "none":
             return []
-        deeper = self._reserve(queued, self.state.rules.depth if rule == "conservative" else 1)
+        deeper = self.reservations.add(queued, self.state.rules.depth if rule == "conservative" else 1)
         return [queue] if deeper and rule == "conservative" else self._fillers(queue)
 
     def _kept_already(self, queue: str) -> bool:
         """Whether each pool of an `easy` queue already has its one reservation, so that only backfill remains."""
-        if not self._keeps or self.state.rules.queue(queue).backfill != "easy":
+        if not self.reservations.any or self.state.rules.queue(queue).backfill != "easy":
             return False
-        streams, kept = self.board.waiting.streams[queue], self.reservations.keys() | self._deferred.keys()
-        return all(pool in kept for stream in streams for pool in stream.shape.gang.pools)
+        streams = self.board.waiting.streams[queue]
+        return all(self.reservations.is_in(pool) for stream in streams for pool in stream.shape.gang.pools)
 
     def _fillers(self, queue: str) -> list[Source]:
         return [
@@ -258,7 +262,7 @@ class Filling:
 
     def _fill(self, stream: Stream) -> bool:
         """Starts the first job of the stream that may start."""
-        careful = self._keeps or self.board.claims.by_job or self.closing
+        careful = self.reservations.any or self.board.claims.by_job or self.closing
         for index in range(min(len(stream.entries), WALKED if careful else 1)):
             self._tried += 1
             if self._tried > TRIED and careful:
@@ -274,6 +278,8 @@ class Filling:
         shape = queued.stream.shape
         if queued.job.id in self.board.claims.by_job:
             return False  # it has reserved seats and only waits for them
+        if shape in self._failed and not self._gated:
+            return False
         pools = self._open_pools(queued)
         if len(pools) < len(shape.gang.pools):
             self._again[shape] = None
@@ -294,14 +300,16 @@ class Filling:
                 self._failed.add(shape)
                 shape.blocked = tuple([self.board.free.grew(pool) for pool in shape.gang.pools])
             return False
-        self._reserve_deferred()
         pool = self.board.pool_of(seats)
-        kept = self.reservations.get(pool)
-        if kept:
+        if self.reservations.is_in(pool):
             if len(seats) < gang.nodes:
                 gang = gang.within(pool, len(seats))  # as many nodes as its queue may have, anywhere in the pool
-            found = self._undelayed_seats(queued, gang, seats, kept)
+            ends = self._ends(queued)
+            found = self.reservations.seats_beside(gang, shape.fewest, seats, pool, ends)
+            if found is not seats:
+                self._again[shape] = None
             if found is None:
+                self._too_long[shape] = ends
                 return False
             seats = found
         self._start(queued, seats)
@@ -321,22 +329,6 @@ class Filling:
             if seats is not None:
                 return seats
         return None
-
-    def _undelayed_seats(
-        self, queued: Queued, gang: GangRequest, seats: tuple[Seat, ...], kept: list[Reservation]
-    ) -> tuple[Seat, ...] | None:
-        """The given seats, or others, on which the gang delays no reservation; None when there are none."""
-        shape = queued.stream.shape
-        ends = self._ends(queued)
-        if not any(one.delayed_by(seats, gang.ask, ends) for one in kept):
-            for one in kept:
-                one.use_spare(seats, gang.ask)
-            return seats
-        self._again[shape] = None
-        found = undelayed_seats(self.board, gang, [one for one in kept if one.start < ends], shape.fewest)
-        if found is None:
-            self._too_long[shape] = ends
-        return found
 
     def _ends(self, queued: Queued) -> float:
         """The expected end of the job if it starts now."""
@@ -359,54 +351,11 @@ class Filling:
         return gang
 
     def _open_pools(self, queued: Queued) -> tuple[str, ...]:
-        shape, rules = queued.stream.shape, self.state.rules
-        weight = shape.each * shape.fewest
-        pools = shape.gang.pools
+        shape, pools = queued.stream.shape, queued.stream.shape.gang.pools
+        if not self._gated:
+            return pools
+        rules, weight = self.state.rules, shape.each * shape.fewest
         return tuple([pool for pool in pools if gate(self.board, rules, queued.job, pool, weight) is None])
-
-    def _reserve(self, queued: Queued, depth: int) -> bool:
-        """Makes a reservation for a job that does not fit; False when there are already `depth` reservations."""
-        pools = queued.stream.shape.gang.pools
-        if depth > 1 and self._surely_reserved(queued.stream.shape):
-            if len(self.reservations.get(pools[0], ())) + len(self._deferred.get(pools[0], ())) >= depth:
-                return False
-            self._deferred.setdefault(pools[0], []).append(queued)
-            return True
-        self._reserve_deferred()
-        if all(len(self.reservations.get(pool, ())) >= depth for pool in pools):
-            return False
-        self._make_reservation(queued)
-        return True
-
-    def _surely_reserved(self, shape: Shape) -> bool:
-        """Whether a reservation for such a job is found in any case: then it need not be made before a job may pass."""
-        if len(shape.gang.pools) > 1 or self.board.claims.by_job or self.closing:
-            return False
-        if shape.fits_empty[0] != self.board.free.hardware:
-            gang = shape.gang.within(shape.gang.pools[0], shape.fewest)
-            shape.fits_empty = self.board.free.hardware, fits_empty(self.board, gang)
-        return shape.fits_empty[1] and len(self.board.gangs.ending[shape.gang.pools[0]]) <= LATEST
-
-    @property
-    def _keeps(self) -> bool:
-        """Whether there are reservations, be they made or deferred."""
-        return bool(self.reservations or self._deferred)
-
-    def _reserve_deferred(self) -> None:
-        """Makes the reservations that were deferred, before anything else starts."""
-        deferred, self._deferred = self._deferred, {}
-        for jobs in deferred.values():
-            for queued in jobs:
-                self._make_reservation(queued)
-
-    def _make_reservation(self, queued: Queued) -> None:
-        shape = queued.stream.shape
-        held = [self.reservations.get(pool, []) for pool in shape.gang.pools]
-        gang = replace(self.gang(queued), nodes=shape.fewest)
-        found = reserve(self.board, self.state.rules, queued.job, gang, [r for one in held for r in one], self.now,
-                        self._reserved)  # fmt: skip
-        if found is not None:
-            self.reservations.setdefault(found.pool, []).append(found)
 
     def _start(self, queued: Queued, seats: tuple[Seat, ...]) -> None:
         job = queued.job
@@ -414,7 +363,7 @@ class Filling:
         self._pool_choice.add(self.board.pool_of(seats))
         self.board.begin(queued, seats, self.now)
         self._headroom.clear()
-        self._reserved.clear()
+        self.reservations.started()
 
     def _free(self, claim: Claimed, taken: dict[str, Resources]) -> bool:
         """Whether all claimed seats are free now, with their CPUs and memory. If so, adds them to `taken`."""

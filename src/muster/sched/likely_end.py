@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from muster.core.history import groups_of
 from muster.core.state import State
-from muster.sched.backfill import ends_at
 from muster.sched.order import attained
+from muster.sched.outlook import ends_at
 from muster.sched.running_gangs import Running
 
 Evidence = Literal["stopping", "progress", "history", "max_duration", "nothing"]

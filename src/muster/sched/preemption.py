@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
+from math import inf
 
 from muster.core.plan import Claim, Preempt
 from muster.core.reasons import Reason, reason
@@ -13,6 +14,7 @@ from muster.core.rules import Rules
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.elastic import fewer, growth, smaller
+from muster.sched.failed_preemptions import EVERYWHERE
 from muster.sched.fill import Filling
 from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.order import Key
@@ -171,42 +173,55 @@ def _may_help(rules: Rules, board: Board, filling: Filling, stream: Stream, now:
     queued = _next(board, stream)
     if queued is None:
         return False
-    gang, shape = filling.gang(queued), stream.shape
-    for pool in gang.pools:
-        if _failed_just_now(board, queued, pool):
+    shape = stream.shape
+    for pool in shape.gang.pools:
+        if _still_fails(board, queued, pool, now):
             continue
-        there = gang.within(pool, shape.fewest)
-        weight = gang.ask.weight * shape.fewest
+        there = filling.gang(queued).within(pool, shape.fewest)
+        weight = there.ask.weight * shape.fewest
         if PreemptionRules(board, rules, queued, pool, weight, now, remember=True).may_help(there):
             return True
     return False
 
 
-def _failed_just_now(board: Board, queued: Queued, pool: str) -> bool:
-    """A quick check for the usual case: the same request has failed, and nothing at all has changed since."""
+def _still_fails(board: Board, queued: Queued, pool: str, now: float) -> bool:
+    """A quick check for the usual case: such a request has failed, and on the nodes of which something has changed
+    since, gangs have too high a value."""
     stream = queued.stream
     failed = stream.failed_preemptions.get(pool)
-    return (
-        failed is not None
-        and failed.seen == board.gangs.easier_nodes[pool].end
-        and failed.job == queued.job.id
-        and stream.value <= failed.value
-        and not (stream.overdue or stream.rules.escalation or board.limits.quotas.any)
-        and queued.job.priority <= failed.priority
-        and board.limits.quotas.borrowers(pool).keys() <= failed.borrowers
-        and privileged(board, pool) >= failed.protected
-    )
+    if failed is None or stream.rules.escalation or board.limits.quotas.any:
+        return False
+    value = inf if stream.overdue and goes_first(board, stream, pool) else stream.value
+    log = board.gangs.easier_nodes[pool]
+    names = log.since(failed.seen)
+    if names is None or value > failed.value or queued.job.priority > failed.priority:
+        return False
+    margin, need = board.rules.rules.preemption.margin, stream.shape.gang.ask.accelerators
+    for name in names:
+        slot = board.free.slots.get(name)
+        if name == EVERYWHERE or (
+            slot is not None and name not in failed.counted and board.prices.least(slot, need, now) * margin < value
+        ):
+            return False
+    if board.limits.quotas.borrowers(pool).keys() <= failed.borrowers and privileged(board, pool) >= failed.protected:
+        failed.seen = log.end
+        return True
+    return False
 
 
 def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: float) -> Freed | None:
     shape, job = queued.stream.shape, queued.job
     weight = shape.each * shape.fewest
-    gang = filling.gang(queued)
-    if gang.ends > now:
-        gang = replace(gang, ends=gang.ends + rules.preemption.grace)  # it starts after the victims' grace
+    gang = None
     for pool in shape.gang.pools:
+        if _still_fails(board, queued, pool, now):
+            continue
         if over_limit(board, rules, job, weight) or over_borrowing(board, job, pool, weight):
             continue
+        if gang is None:
+            gang = filling.gang(queued)
+            if gang.ends > now:
+                gang = replace(gang, ends=gang.ends + rules.preemption.grace)  # it starts after the victims' grace
         room = find_victims(board, rules, queued, gang.within(pool, shape.fewest), now, remember=True)
         if room is not None and not kept_back(board, job, pool, weight, sum(k.weight for k in room.victims)):
             return room

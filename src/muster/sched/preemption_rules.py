@@ -108,6 +108,10 @@ class PreemptionRules:
         slot = board.free.slots.get(name)
         if slot is None:
             return False
+        if self.by_rank_alone and self._in_force:
+            least = board.prices.least(slot, gang.ask.accelerators, self.now)
+            if least * self.margin >= self.value:
+                return False
         mask = slot.mask
         for known in board.gangs.on_node(name):
             if self.why(known):

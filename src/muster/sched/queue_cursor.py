@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 class QueueCursor:
     """The jobs of a queue in its order. A job that starts is removed from its stream; any other is passed over."""
 
-    __slots__ = ("_filling", "_heap", "_last")
+    __slots__ = ("_bases", "_filling", "_heap", "_last", "_starts", "_unmoved")
 
     def __init__(self, filling: Filling, queue: str) -> None:
+        # Stream → the part of its key that no job of its own has. It changes with starts alone.
+        self._bases: dict[Stream, Key] = {}
+        self._starts = self._unmoved = len(filling.starts)  # when the bases were made, and the heap
         streams = [stream for stream in filling.board.waiting.streams[queue] if stream.not_before <= filling.now]
         self._filling = filling
         self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
@@ -55,6 +58,8 @@ class QueueCursor:
     def _look_again(self) -> None:
         """Recomputes the key of the first stream: starts since then may have moved it back."""
         heap = self._heap
+        if self._unmoved == len(self._filling.starts):
+            return
         while len(heap) > 1:
             key, number, index, stream = heap[0]
             fresh = self._key(stream, index)
@@ -64,5 +69,11 @@ class QueueCursor:
 
     def _key(self, stream: Stream, index: int) -> Key:
         rank = stream.policy.rank(stream.band, stream.entries[index][0], self._filling.state.history)
-        base = self._filling.fair_key(stream)
-        return (*base[: len(base) - len(rank)], *rank)
+        if self._starts != len(self._filling.starts):
+            self._starts = len(self._filling.starts)
+            self._bases.clear()
+        base = self._bases.get(stream)
+        if base is None:
+            whole = self._filling.fair_key(stream)
+            base = self._bases[stream] = whole[: len(whole) - len(rank)]
+        return (*base, *rank)

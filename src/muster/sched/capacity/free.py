@@ -87,6 +87,20 @@ class Free:
                 if kept:
                     self._grow(pool_index)
 
+    def hold(self, name: str, mask: int, milli_cpus: int, memory: int) -> None:
+        """Takes what several gangs will have on a node, whole accelerators as a mask, at once."""
+        slot = self.slots.get(name)
+        if slot is not None:
+            pool_index = self.pool_indexes[slot.pool]
+            self._done.append((slot.save(), pool_index.grew))
+            kept = pool_index.spares and slot in pool_index.kept()
+            slot.cpu -= milli_cpus
+            slot.memory -= memory
+            slot.mask &= ~mask
+            pool_index.refresh(slot)
+            if kept:
+                self._grow(pool_index)
+
     def give(self, seats: Iterable[Seat], ask: Resources) -> None:
         """Frees the seats, as if the gang there had left."""
         slots, done = self.slots, self._done
