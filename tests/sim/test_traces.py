@@ -37,6 +37,15 @@ def refused(path, options=EIGHT, **named):
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
+def test_a_part_of_an_accelerator_and_memory(tmp_path):
+    path = tmp_path / "parts.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus,cpus,memory\na,0,60,0.46,6,4e9\nb,1,60,2,8,\nc,2,60,1.0,8,\n")
+    found = read_trace(path, Options(8)).jobs
+    assert [(job.accelerators, job.share, job.each, job.memory) for job in found] == [
+        (1, 460, 0.46, 4 * 10**9), (2, 1000, 2, 0), (1, 1000, 1, 0),
+    ]  # fmt: skip
+
+
 def test_a_row_becomes_a_job(tmp_path):
     (job,) = read_trace(columns(tmp_path, "17,ada,vcA,3.5,97,16,40,2,v100,completed"), EIGHT).jobs
     assert (job.id, job.user, job.queue, job.submit, job.duration) == ("17", "ada", "vcA", 3.5, 97.0)
@@ -122,7 +131,7 @@ def test_queues_get_names_that_a_policy_can_hold(tmp_path):
         ("x,,,1,long,1,,,,", "duration_s is not a number"),
         ("x,,,1,315360001,1,,,,", "duration_s is over 315,360,000 seconds"),
         ("x,,,1,1,1000001,,,,", "gpus is over 1,000,000 accelerators"),
-        ("x,,,1,1,1.5,,,,", "gpus is not a whole number"),
+        ("x,,,1,1,1.5,,,,", "gpus is neither a whole number nor a part of one"),
         ("x,,,1,1,1,many,,,", "cpus is not a number"),
         ("x,,,1,1,1,,-2,,", "nodes is negative"),
         ("x,,,1,1,1", "it has 6 fields and not 10"),

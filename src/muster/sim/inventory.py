@@ -62,7 +62,7 @@ class Specs:
         """
         key = (
             job.name, job.kind, job.project, job.queue, job.priority, job.nodes, job.accelerators, job.accelerator,
-            job.cpus, job.memory,
+            job.cpus, job.memory, job.share,
         )  # fmt: skip
         spec = self._known.get(key)
         if spec is None:
@@ -87,6 +87,7 @@ class Specs:
                 accelerators=job.accelerators,
                 cpus=job.cpus or None,
                 memory=job.memory or None,
+                share=job.share,
             ),
             priority=job.priority,
             use_spot=bool(self._spot) if pool is None else pool in self._spot,

@@ -10,6 +10,7 @@ from muster.api.words import Kind
 from muster.control.quota import UNLIMITED, Quota
 from muster.core.budget_events import BudgetSet
 from muster.core.prices import PriceBook
+from muster.core.resources import WHOLE
 from muster.core.rules import Rules
 from muster.monitor.alerts.rule import RuleSet
 from muster.sim.task import Task
@@ -38,10 +39,16 @@ class TraceJob:
     priority: int = 50
     declared: float | None = None  # run time that the user had requested
     status: str = ""
+    share: int = WHOLE  # thousandths of its one accelerator
+
+    @property
+    def each(self) -> float:
+        """Accelerators on each node, of which a part counts as a part."""
+        return self.accelerators if self.share == WHOLE else self.accelerators * self.share / WHOLE
 
     @property
     def size(self) -> int:
-        """Accelerators of the whole job."""
+        """Accelerators of the whole job; one of which it has a part counts as one."""
         return self.nodes * self.accelerators
 
 

@@ -8,7 +8,7 @@ and only while one of them waits. Only the end of every instant counts: changes 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
@@ -57,7 +57,8 @@ class QuotaWaits:
 
     def __init__(self, rules: Rules, pools: Iterable[PoolShape]) -> None:
         self._rules, self._pools = rules, tuple(pools)
-        self._used: Counter[tuple[str, str]] = Counter()  # (queue, pool) → accelerators, including child queues
+        # (queue, pool) → accelerators, including child queues
+        self._used: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._lineages: dict[str, tuple[str, ...]] = {}
         self._alike: defaultdict[str, dict[tuple[str, str, int, str], WaitClass]] = defaultdict(dict)
         self._changed: set[str] = set()  # topmost queues
@@ -82,7 +83,7 @@ class QuotaWaits:
         self._changed.add(self._lineage(alike.queue)[-1])
         return alike.longest(since, now)
 
-    def change(self, queue: str, pool: str, accelerators: int) -> None:
+    def change(self, queue: str, pool: str, accelerators: float) -> None:
         """The queue uses `accelerators` more of the pool, or fewer (negative)."""
         if self._any:
             lineage = self._lineage(queue)

@@ -8,7 +8,7 @@ fails goes back to where the attempt began.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
@@ -47,7 +47,7 @@ class JobProgress:
     since: float = 0.0  # when the attempt was launched
     warm: float = 0.0  # when the attempt begins to work
     speed: float = 1.0  # relative to a run on all its nodes
-    accelerators: int = 0  # held now
+    accelerators: float = 0  # held now
     stopped: float = inf  # when it stopped working, to save and leave
     why: str = ""
     pool: str = ""  # the pool of its attempt
@@ -66,8 +66,8 @@ class Work:
         self._timed_events: list[tuple[float, int, What, str, int]] = []  # time, sequence number, what, job, attempt
         self._entries = 0
         self.plays: dict[str, JobProgress] = {}
-        self.used = 0  # accelerators
-        self.by_queue: Counter[str] = Counter()
+        self.used = 0.0  # accelerators
+        self.by_queue: defaultdict[str, float] = defaultdict(float)
         self.waiting = 0  # jobs
 
     def enter(self, job: str, play: JobProgress) -> None:
@@ -107,7 +107,7 @@ class Work:
             play.result.started = now
         play.attempt, play.since, play.stopped = gang.attempt, now, inf
         play.speed = len(gang.seats) / row.nodes
-        self._hold(play, len(gang.seats) * row.accelerators, self._pools[gang.seats[0].node])
+        self._hold(play, len(gang.seats) * row.each, self._pools[gang.seats[0].node])
         play.warm = now + (self._restart(play) if gang.attempt > 1 else 0.0)
         self._put(play.warm + self._seconds(row.duration - play.saved, play.speed), "end", gang.job, gang.attempt)
         self._put_save(gang.job, play)
@@ -166,7 +166,7 @@ class Work:
         self.by_queue[play.queue] -= play.accelerators
         self._quota_waits.change(play.queue, play.pool, -play.accelerators)
 
-    def _hold(self, play: JobProgress, accelerators: int, pool: str) -> None:
+    def _hold(self, play: JobProgress, accelerators: float, pool: str) -> None:
         play.accelerators, play.pool = accelerators, pool
         self.used += accelerators
         self.by_queue[play.queue] += accelerators

@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from muster.core.errors import Problem, SpecError
 from muster.core.report import cut
+from muster.core.resources import WHOLE
 from muster.sim.model import Cluster, TraceJob
 
 LONGEST: Final = 10 * 365 * 86_400.0  # maximum run time of a job in seconds: ten years
@@ -149,6 +150,16 @@ def whole(text: str, name: str, unit: str) -> int:
     if value != int(value):
         raise BadRow(f"{name} is not a whole number")
     return int(value)
+
+
+def accelerators(text: str, name: str) -> tuple[int, int]:
+    """How many, and thousandths of each: of one alone a part may be wanted."""
+    value = quantity(text, name, WIDEST, "accelerators")
+    if 0 < value < 1:
+        return 1, max(1, round(value * WHOLE))
+    if value != int(value):
+        raise BadRow(f"{name} is neither a whole number nor a part of one")
+    return int(value), WHOLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Reader for comma-separated traces with one row per job, in the columns to which public GPU traces were converted.
 
-    job_id,user,vc,submit_s,duration_s,gpus,cpus,nodes,gpu_type,status
+    job_id,user,vc,submit_s,duration_s,gpus,cpus,memory,nodes,gpu_type,status
 
 The first line names the columns, in any order; only the four in `NEEDED` are required. A field is empty where the
-source does not give it. `gpus` and `cpus` are totals of the whole job; a row with no GPUs is a CPU-only job.
+source does not give it. `gpus`, `cpus` and `memory` (in bytes) are totals of the whole job; a row with no GPUs is a
+CPU-only job. `gpus` under 1 is a part of one GPU, rounded to thousandths.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from muster.sim.traces.base import (
     Ledger,
     Options,
     TraceGang,
+    accelerators,
     each,
     gang,
     quantity,
@@ -31,12 +33,12 @@ from muster.sim.traces.base import (
 )
 
 NEEDED: Final = ("job_id", "submit_s", "duration_s", "gpus")
-OPTIONAL: Final = ("user", "vc", "cpus", "nodes", "gpu_type", "status")
+OPTIONAL: Final = ("user", "vc", "cpus", "nodes", "gpu_type", "status", "memory")
 PER_NODE: Final = 8  # accelerators of a node where no cluster is given
 
 
 class Columns:
-    about = "comma-separated columns: job_id,user,vc,submit_s,duration_s,gpus,cpus,nodes,gpu_type,status"
+    about = "comma-separated columns: job_id,user,vc,submit_s,duration_s,gpus,cpus,memory,nodes,gpu_type,status"
 
     def sniff(self, head: str) -> bool:
         """Accepts any line of several names: an error about wrong columns is clearer than "unknown format"."""
@@ -56,16 +58,18 @@ class _Maker:
     def __init__(self, places: dict[str, int], width: int, per_node: int, ledger: Ledger) -> None:
         self._places = tuple(places.get(name, width) for name in (*NEEDED, *OPTIONAL))
         self._width, self._per_node, self._ledger = width, per_node, ledger
-        self._shapes: dict[tuple[str, str, str], tuple[TraceGang, float]] = {}
+        self._shapes: dict[tuple[str, str, str], tuple[TraceGang, int, float]] = {}
 
     def job(self, row: list[str]) -> TraceJob:
         if len(row) != self._width:
             raise BadRow(f"it has {len(row)} fields and not {self._width}")
         row.append("")  # the value of absent columns
-        name, submit, duration, gpus, user, vc, cpus, nodes, kind, status = [row[place] for place in self._places]
+        name, submit, duration, gpus, user, vc, cpus, nodes, kind, status, memory = [
+            row[place] for place in self._places
+        ]
         if not name:
             raise BadRow("job_id is missing")
-        made, cpus_each = self._shapes.get((gpus, nodes, cpus)) or self._shape(gpus, nodes, cpus)
+        made, share, cpus_each = self._shapes.get((gpus, nodes, cpus)) or self._shape(gpus, nodes, cpus)
         if made.remark:
             self._ledger.remark(made.remark)
         return TraceJob(
@@ -76,19 +80,22 @@ class _Maker:
             made.accelerators,
             kind.upper() if made.accelerators else "",
             cpus_each,
-            0,
+            int(quantity(memory, "memory", 1e18, "bytes") / made.nodes) if memory else 0,
             user,
             self._ledger.queue(vc) if vc else "",
             status=status,
+            share=share,
         )
 
-    def _shape(self, gpus: str, nodes: str, cpus: str) -> tuple[TraceGang, float]:
-        """The gang, and the CPUs of each node. A trace has few different shapes, so each is computed once."""
-        total = whole(gpus, "gpus", "accelerators")
+    def _shape(self, gpus: str, nodes: str, cpus: str) -> tuple[TraceGang, int, float]:
+        """The gang, the thousandths of each accelerator, and the CPUs of each node.
+
+        A trace has few different shapes, so each is computed once."""
+        total, share = accelerators(gpus, "gpus")
         made = gang(total, whole(nodes, "nodes", "nodes") if nodes else 0, self._per_node)
         cpus_each = quantity(cpus, "cpus", 1000 * WIDEST, "CPUs") / made.nodes if cpus else 0.0
-        self._shapes[gpus, nodes, cpus] = made, cpus_each
-        return made, cpus_each
+        self._shapes[gpus, nodes, cpus] = made, share, cpus_each
+        return made, share, cpus_each
 
 
 def _places(header: list[str], ledger: Ledger) -> dict[str, int]:

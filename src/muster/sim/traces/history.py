@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from muster.api.words import KINDS
+from muster.core.resources import WHOLE
 from muster.sim.model import Cluster, PoolShape, TraceJob
 from muster.sim.traces.base import LATEST, WIDEST, BadRow, Ledger, LeftOut, Options, each, quantity, unusable, whole
 
@@ -111,6 +112,7 @@ def _job(job: object, ledger: Ledger) -> TraceJob:
         min(100, whole(str(job.get("priority", 50)), "priority", "points")),
         None if declared is None else quantity(str(declared), "max_duration"),
         str(job.get("phase") or ""),
+        max(1, min(WHOLE, whole(str(asked.get("share", WHOLE)), "resources.share", "thousandths"))),
     )
 
 
