@@ -115,6 +115,19 @@ def test_a_killed_server_is_said_and_the_page_catches_up(browser: Browser, tmp_p
             server.wait(late)
 
 
+def test_a_tab_whose_code_is_gone_is_loaded_again(browser: Browser, server: LiveServer) -> None:
+    """As after an upgrade of the server: the code that the tab would load has another name now."""
+    with signed_in(browser, server) as page:
+        page.get_by_role("heading", name="Home").wait_for()
+        page.route("**/assets/Queue-*.js", lambda route: route.abort(), times=1)
+        page.get_by_role("link", name="Queue", exact=True).click()
+        expect(page.get_by_role("heading", name="Queue")).to_be_visible()
+        expect(page).to_have_url(f"{server.url}/queue")
+        page.route("**/assets/Policy-*.js", lambda route: route.abort())  # and where that does not help, it says so
+        page.get_by_role("link", name="Policy", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("Failed to fetch")
+
+
 def test_nothing_serious_is_in_the_way_of_anybody(browser: Browser, server: LiveServer) -> None:
     for options in ({}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}):
         with signed_in(browser, server, **options) as page:
