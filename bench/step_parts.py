@@ -72,8 +72,8 @@ def _tell(events: list[dict[str, Any]]) -> None:
     sys.stdout.write(f"a step {(end - begin) * each_ms:.1f} ms, gaps {(end - begin - busy) * each_ms:.1f} ms\n")
     for kind, spent in sorted(kinds.items(), key=lambda item: -item[1]):
         sys.stdout.write(f"  {kind:10} {spent * each_ms:7.1f} ms\n")
-    for name, spent in sorted(names.items(), key=lambda item: -sum(item[1]))[:40]:
-        sys.stdout.write(f"  {sum(spent) * each_ms:7.2f} ms  {len(spent) / TRACED:6.1f} times  {name[:110]}\n")
+    for name, times in sorted(names.items(), key=lambda item: -sum(item[1]))[:40]:
+        sys.stdout.write(f"  {sum(times) * each_ms:7.2f} ms  {len(times) / TRACED:6.1f} times  {name[:110]}\n")
 
 
 if __name__ == "__main__":

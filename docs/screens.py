@@ -92,8 +92,8 @@ for step in range(1, 28):
 PAGES = {
     "home": "/", "queue": "/queue", "cluster": "/cluster", "run": "/runs/{run}", "runs": "/runs",
     "sweep": "/sweeps/{study}", "cost": "/cost", "submit": "/submit?from={run}", "compare": "/compare?runs={runs}",
-    "alerts": "/alerts", "alert": "/alerts/{alert}", "data": "/data", "data-set": "/data/pages%403", "models": "/models",
-    "model": "/models/translator", "policy": "/policy", "people": "/people",
+    "alerts": "/alerts", "alert": "/alerts/{alert}", "data": "/data", "data-set": "/data/pages%403",
+    "models": "/models", "model": "/models/translator", "policy": "/policy", "people": "/people",
 }  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def worked(server: LiveServer) -> dict[str, str]:
-    """Runs that ended, runs that go on, jobs that wait, a study, prices, data, a model. The names of what to look at."""
+    """Runs that ended, runs that go on, jobs that wait, a study, prices, data, a model: the names to look at."""
     (server.home / "train.py").write_text(TRAIN)
     (server.home / "trial.py").write_text(TRIAL)
     with server.http() as http:

@@ -105,7 +105,7 @@ class QuotaWaits:
                     alike.since = now
         self._changed.clear()
 
-    def _room(self, alike: WaitClass) -> int:
+    def _room(self, alike: WaitClass) -> float:
         """Accelerators that the queue could still take in one pool within its quota or an ancestor's."""
         names = self._lineage(alike.queue)
         rooms = (
@@ -113,7 +113,7 @@ class QuotaWaits:
             for name in names
             for pool in alike.pools
         )
-        return max(rooms, default=0)
+        return round(max(rooms, default=0), 6)  # sums of parts are not quite whole
 
     def _takers(self, bound: str, accelerator: str) -> tuple[str, ...]:
         return tuple(

@@ -90,7 +90,7 @@ class Stage:
         """Queues the copy to the host in a stream of its own: the next steps don't wait for it."""
         assert self.image is not None
         assert self.spare is not None
-        self._side = self._side or torch.cuda.Stream()
+        self._side = self._side or torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(self._side):
             self._side.wait_event(ended)
             self.image.copy_(self.spare, non_blocking=True)
