@@ -1,16 +1,32 @@
 import { api } from "../../api/client";
 import { askEarly } from "../../api/early";
+import { loadCurve } from "../../charts/curve";
 import type { PageEntry } from "../../router.svelte";
+import { grouped, measured } from "./curves/groups";
+import { earlyName, FIRST, questionOf } from "./curves/question";
+
+const CHARTS = 4; // whose curves are asked for early: the others are below them
+const CHANGED = ["q", "x", "from", "to", "smooth", "large"]; // what makes the first charts ask for something else
 
 export default {
   path: "/runs/:run",
   title: "Run",
   load: () => import("./Run.svelte"),
   early: ({ run }, query) => {
-    const path = { ref: run! };
-    askEarly(`page of ${run}`, api.get("/v1/runs/{ref}/page", { path }));
-    // The first picture needs the names of the series, too: they are asked for beside the page, and not after it.
-    if ((query.get("tab") ?? "curves") === "curves")
-      askEarly(`series of ${run}`, api.get("/v1/runs/{ref}/metrics", { path }));
+    const [named, path] = [run!, { ref: run! }];
+    askEarly(`page of ${named}`, api.get("/v1/runs/{ref}/page", { path }));
+    if ((query.get("tab") ?? "curves") !== "curves") return;
+    const series = api.get("/v1/runs/{ref}/metrics", { path });
+    askEarly(`series of ${named}`, series);
+    if (!CHANGED.some((one) => query.has(one))) void series.then((found) => firstCurves(named, found.series), Boolean);
   },
 } satisfies PageEntry;
+
+function firstCurves(run: string, series: Parameters<typeof measured>[0]): void {
+  const names = measured(series).map((one) => one.name);
+  const shown = grouped(names, "").flatMap((group) => group.names);
+  for (const name of shown.slice(0, CHARTS)) {
+    const asked = loadCurve(run, name, FIRST, new AbortController().signal);
+    askEarly(earlyName(run, name, questionOf(FIRST)), asked);
+  }
+}
