@@ -13,6 +13,7 @@ from muster.core.plan import Plan
 from muster.core.rules import Preemption, QueueRules, Rules
 from muster.sched.board import Board
 from muster.sched.fill import Filling
+from muster.sched.reservations import Reservations
 from scheduler_kit import SchedulerLoop
 from streams import board_agrees, limits_hold, plan_is_sound
 
@@ -149,20 +150,33 @@ def test_a_place_kept_on_a_part_of_a_busy_accelerator_is_not_there_to_be_had():
 
 
 # --- whatever the stream ----------------------------------------------------------------------------------------------
+class Kept(Reservations):
+    """Remembers the reservations of a pass, which are forgotten at its end; those that it deferred are made then."""
+
+    def clear(self) -> None:
+        self._make_deferred()
+        self.starts = {one.job.id: one.start for held in self.by_pool.values() for one in held}
+        super().clear()
+
+
 @dataclass
 class Promised:
     """The earliest time for which each job has had a place kept, as long as it stays in front."""
 
     deep: bool  # all of them are held to it, not the first alone
+    most: int = 0  # places that were kept at once
     times: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, loop: SchedulerLoop, plan: Plan) -> None:
         board = Board()
         board.sync(loop.state, loop.now)
         filling = Filling(loop.state, board, loop.now)
+        filling.reservations = places = Kept(loop.state, board, loop.now, filling.gang, filling.closing)
+        places.starts = {}  # of a pass that had nobody to look at
         filling.start_claimed()
         filling.start_what_fits()
-        kept = {one.job.id: one.start for held in filling.reservations.by_pool.values() for one in held}
+        kept = places.starts
+        self.most = max(self.most, len(kept))
         for name in list(self.times):
             job = loop.state.jobs.get(name)
             if job is None or job.phase != "queued" or (not self.deep and name not in kept):
@@ -172,6 +186,17 @@ class Promised:
         started = {start.job for start in plan.starts}
         for name, at in self.times.items():
             assert loop.now < at or name in started, f"{name} was to start at {at}, and still waits at {loop.now}"
+
+
+def test_the_check_sees_the_places_that_are_kept():
+    for backfill in ("easy", "conservative"):
+        loop, promised = made(backfill), Promised(deep=backfill == "conservative")
+        loop.nodes(2, gpus=1)
+        loop.checks.append(promised)
+        for number in range(4):
+            submit(loop, f"j{number}", 10, gpus=1, num_nodes=2)
+        loop.run()
+        assert promised.most >= 1
 
 
 streams = st.lists(
