@@ -50,7 +50,7 @@ Documents (KIND_DOC), by their type; all have "type" and "time":
     environment  python, packages, image?, driver?, devices, host, env, seeds
     phase        name (one of PHASES; "" for none) from this time on; spent? {name: seconds}: of the time since the
                  rank's previous phase document, the rest being of the phase that it names
-    stacks       id, order, world, problem, processes: on a host stream only; see `muster.runtime.stacks`
+    stacks       id, order, world, problem, processes, maybe profile: on a host stream only; see `muster.runtime.stacks`
     child        id (of a run below this one), and begin, name?, params?, tags?; or step, values {metric: number, or a
                  text such as "nan"}; or params; or tags; or outcome, detail
     fault        gpu, code (of an Xid, or "ecc"), number (of the entry, in this boot), boot: on a host stream only
@@ -333,7 +333,7 @@ class Command:
     id: int
     kind: CommandKind
     reason: str = ""
-    grace: float = 0.0  # seconds
+    grace: float = 0.0  # seconds; of stacks: for how long they are looked at again and again, for a profile
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Command:

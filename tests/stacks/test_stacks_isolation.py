@@ -69,6 +69,18 @@ def test_an_isolated_rank_shows_its_stacks(server: LiveServer, spied: bool) -> N
     assert [one["text"] for one in view["groups"]] == ["rank 0 in read_sample at <stdin>:3"]
 
 
+def test_an_isolated_rank_is_profiled(server: LiveServer, spied: bool) -> None:
+    token = member(server, "ada")
+    job = submit(server, token, program(SLEEPS))
+    with client_of(server, token) as client:
+        until(lambda: [one.text for one in client.logs(job)].count("up") == 1, "the rank")
+        view = client.profile(job, seconds=1)
+        client.stop(job, force=True)
+    profile = view["ranks"][0]["profile"]
+    assert (profile["source"], profile["problem"]) == ("py-spy" if spied else "signal", "")
+    assert "read_sample" in [frame["function"] for frame in profile["frames"]]
+
+
 def test_a_link_in_place_of_its_file_is_not_followed(server: LiveServer, spied: bool) -> None:
     secret = server.home / "config.toml"
     view = taken(server, member(server, "eve"), LINKED.format(secret=secret) + program(SLEEPS))

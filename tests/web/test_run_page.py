@@ -203,6 +203,15 @@ def test_a_running_job_is_followed_looked_into_stopped_and_resumed(page: Page, s
     stacks = page.get_by_role("dialog", name=re.compile("Stacks of"))
     expect(stacks).to_contain_text("wait_for_the_go")
     stacks.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Profile").click()
+    profile = page.get_by_role("dialog", name=re.compile("Profile of"))
+    profile.get_by_label("Look for").select_option("5")
+    profile.get_by_role("button", name="Begin").click()
+    expect(profile.get_by_role("status")).to_contain_text(re.compile("samples of 1 rank"))
+    expect(profile.get_by_role("region", name="Calls").get_by_role("button", name="wait_for_the_go")).to_be_visible()
+    expect(profile.get_by_role("table")).to_contain_text("wait_for_the_go")
+    shown_reads_well(page, "a profile")
+    profile.get_by_role("button", name="Close").click()
     saving = page.get_by_role("dialog", name=re.compile("Save .* now"))
     page.get_by_role("button", name="Save now").click()
     expect(saving).to_contain_text("has not said that it can save")
@@ -314,7 +323,7 @@ def test_who_may_only_read_is_offered_nothing_else(browser: Browser, shop: Shop)
     with signed_in(browser, shop.server, token) as page:
         page.goto(f"/runs/{shop.going}")
         expect(page.get_by_role("region", name="State")).to_contain_text("default")
-        for name in ("Stop", "Save now", "Resume", "Stacks", "Note", "Tags", "Share"):
+        for name in ("Stop", "Save now", "Resume", "Stacks", "Profile", "Note", "Tags", "Share"):
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 

@@ -26,11 +26,29 @@ class ProcessStack(TypedDict):
     threads: list[ThreadStack]
 
 
+class ProfiledStack(TypedDict):
+    at: list[int]  # places in the profile's `frames`, the outermost first
+    count: int
+
+
+class Profile(TypedDict):
+    """The stacks of the main threads of a rank's processes, seen so often."""
+
+    seconds: float
+    samples: int
+    left_out: int  # samples of rare stacks that are not told
+    source: str  # py-spy, or signal (the handler in the process)
+    problem: str  # why there are none
+    frames: list[StackFrame]
+    stacks: list[ProfiledStack]  # the most frequent first
+
+
 class RankStacks(TypedDict):
     rank: int
     time: float
     problem: str  # why there is nothing of it
     processes: list[ProcessStack]  # the rank's first process comes first
+    profile: NotRequired[Profile]  # where one was asked for
 
 
 class StackGroup(TypedDict):

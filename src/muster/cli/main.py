@@ -47,6 +47,7 @@ VERBS: Final = (
     Verb("logs", "muster.cli.logs:logs", "Print what a job wrote.", _JOBS),
     Verb("exec", "muster.cli.exec_:exec_", "Run a command beside a running job's ranks.", _JOBS),
     Verb("stacks", "muster.cli.stacks:stacks", "What every rank of a running job is doing, merged.", _JOBS),
+    Verb("profile", "muster.cli.profile:profile", "Where the ranks of a running job spend their time.", _JOBS),
     Verb("diagnose", "muster.cli.diagnose:diagnose", "Say why a run is slow, idle, stuck or not learning.", _JOBS),
     Verb("attach", "muster.cli.exec_:attach", "Open a shell beside a running job's ranks.", _JOBS),
     Verb("cp", "muster.cli.cp:cp", "Copy files to and from a running job.", _JOBS),

@@ -149,6 +149,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     metrics = job_calls.metrics
     exec = exec_calls.exec_
     stacks = stack_calls.stacks
+    profile = stack_calls.profile
     sample = stack_calls.sample
     diagnosis = stack_calls.diagnosis
     kept_stacks = stack_calls.kept_stacks

@@ -63,6 +63,7 @@ class Client(Connection[Job, Run, Study]):
     metrics = blocking(job_calls.metrics)
     exec = blocking(exec_calls.exec_)
     stacks = blocking(stack_calls.stacks)
+    profile = blocking(stack_calls.profile)
     sample = iterating(stack_calls.sample)
     diagnosis = blocking(stack_calls.diagnosis)
     kept_stacks = blocking(stack_calls.kept_stacks)

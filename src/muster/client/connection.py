@@ -59,8 +59,8 @@ class Connection(ABC, Generic[J, R, S]):
     async def _get(self, path: str, **params: Any) -> Any:
         return await self._transport.call("GET", path, params=params)
 
-    async def _send(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
-        return await self._transport.call(method, path, body=body, key=key)
+    async def _send(self, method: str, path: str, body: Any = None, key: str | None = None, **params: Any) -> Any:
+        return await self._transport.call(method, path, params=params, body=body, key=key)
 
 
 Anyone = Connection[Any, Any, Any]

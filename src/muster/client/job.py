@@ -212,6 +212,13 @@ async def _stacks(job: JobData, /, *, timeout: float = stack_calls.TIMEOUT, last
     return await stack_calls.stacks(job.client, job.id, timeout=timeout, last=last)
 
 
+async def _profile(
+    job: JobData, /, *, seconds: float = stack_calls.PROFILED, timeout: float = stack_calls.TIMEOUT, last: bool = False
+) -> StacksView:
+    """Where its ranks spend their time; see `Client.profile`."""
+    return await stack_calls.profile(job.client, job.id, seconds=seconds, timeout=timeout, last=last)
+
+
 async def _copy_to(
     job: JobData,
     /,
@@ -253,6 +260,7 @@ class Job(JobData):
     why = blocking(_why)
     exec = blocking(_exec)
     stacks = blocking(_stacks)
+    profile = blocking(_profile)
     copy_to = blocking(_copy_to)
     copy_from = blocking(_copy_from)
 
@@ -272,5 +280,6 @@ class AsyncJob(JobData):
     why = _why
     exec = _exec
     stacks = _stacks
+    profile = _profile
     copy_to = _copy_to
     copy_from = _copy_from

@@ -1,4 +1,4 @@
-"""Calls for the stacks of a job's ranks: what every rank is doing, now or over a minute, and the diagnosis of it."""
+"""Calls for the stacks of a job's ranks: what every rank is doing, now or for a while, and the diagnosis of it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 30.0  # seconds; a worker hears of it within two, and answers within eight
 SPACING: Final = 2.2  # seconds between two looks, at least: the server gives the same stacks for two
 LOOKS: Final = 20
+PROFILED: Final = 10.0  # seconds
 _FIRST, _LAST = 0.1, 1.0  # seconds between two looks
 
 
@@ -32,6 +33,19 @@ async def stacks(
     if last or id is not None:
         return await to._get(job_path(ref, "stacks", "last" if id is None else str(id)))
     return await to._get(await _taken(to, ref, timeout))
+
+
+async def profile(
+    to: Anyone, /, ref: str | int, *, seconds: float = PROFILED, timeout: float = TIMEOUT, last: bool = False
+) -> StacksView:
+    """Where the ranks of a running job spend their time: `stacks` whose "ranks" have a "profile" over so many seconds.
+
+    At most 60. The main threads of a rank's processes are looked at up to fifty times a second, waiting or not. With
+    `last`, what the newest call has kept. `muster.monitor.profiles` merges them.
+    """
+    if last:
+        return await to._get(job_path(ref, "stacks", "last"))
+    return await to._get(await _taken(to, ref, timeout + seconds, seconds))
 
 
 async def sample(
@@ -67,9 +81,9 @@ async def kept_stacks(to: Anyone, /, ref: str | int) -> list[StacksEntry]:
     return (await to._get(job_path(ref, "stacks")))["stacks"]
 
 
-async def _taken(to: Anyone, ref: str | int, timeout: float) -> str:
-    """Has stacks taken, waits for all ranks or for so many seconds, and returns their path."""
-    made = await to._send("POST", job_path(ref, "stacks"))
+async def _taken(to: Anyone, ref: str | int, timeout: float, seconds: float = 0.0) -> str:
+    """Has stacks taken, waits for all ranks or for `timeout` seconds, and returns their path."""
+    made = await to._send("POST", job_path(ref, "stacks"), seconds=seconds or None)
     path = job_path(made["job"], "stacks", str(made["id"]))
     until, pause = time.monotonic() + timeout, _FIRST
     while time.monotonic() < until and (await to._get(path, brief=True))["missing"]:

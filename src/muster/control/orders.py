@@ -31,6 +31,7 @@ class Order:
     job: str
     attempt: int
     world: int  # ranks
+    seconds: float = 0.0  # for a profile; 0: one look
 
 
 class Orders:
@@ -43,7 +44,7 @@ class Orders:
         self._newest: dict[str, Order] = {}  # by job
         self._lock = threading.Lock()
 
-    def order(self, job: Job, actor: str = SYSTEM) -> Order:
+    def order(self, job: Job, actor: str = SYSTEM, seconds: float = 0.0) -> Order:
         """For every worker of a job whose ranks run; see `ranks_run`. An event names who asked; it is durable before a
         worker hears of the order."""
         assert job.attempt is not None
@@ -51,10 +52,11 @@ class Orders:
         world = len(job.attempt.workers) * ranks_per_node(job.spec)
         with self._lock:
             known = self._newest.get(job.id)
-            if known is not None and known.attempt == number and 0 <= now - known.id / 1000 < SPACING:
+            alike = known is not None and (known.attempt, known.seconds) == (number, seconds)
+            if known is not None and alike and 0 <= now - known.id / 1000 < SPACING:
                 return known
             ident = max(int(now * 1000), known.id + 1 if known is not None else 0)
-            made = Order(ident, job.id, number, world)
+            made = Order(ident, job.id, number, world, seconds)
             event = Event(self._event(ident, world), now, actor, job.project, job.id, number)
             self._commit.submit(lambda state: Entry([event])).result()
             self._newest = {key: one for key, one in self._newest.items() if now - one.id / 1000 < KEPT}
@@ -70,7 +72,7 @@ class Orders:
         known = self._newest.get(job)
         if known is None or known.attempt != attempt or now - known.id / 1000 > KEPT:
             return None
-        return Command(known.id, self._kind)
+        return Command(known.id, self._kind, grace=known.seconds)
 
 
 def stack_orders(commit: Commit, now: Callable[[], float]) -> Orders:

@@ -121,6 +121,12 @@ def _handles(pid: int) -> bool:
     return False
 
 
+def by_handler(pid: int, folder: Path, until: float) -> list[PythonThread]:
+    """The threads of a process that has the handler, and runs."""
+    known = processes.stat(pid)
+    return _by_handler(pid, folder, until) if known and known.state not in ("T", "t") and _handles(pid) else []
+
+
 def _by_handler(pid: int, folder: Path, until: float) -> list[PythonThread]:
     """Sends the signal, and reads what the handler appends to the rank's file."""
     try:

@@ -1,4 +1,5 @@
-"""Takes the stacks of a worker's ranks, in a process of its own: what hangs a rank can't hang its launcher.
+"""Takes the stacks of a worker's ranks, in a process of its own: what hangs a rank can't hang its launcher. With a
+number of seconds it goes on looking for so long, for a profile.
 
 The launcher's thread starts the process and gives each rank's document to its host stream. The process runs with the
 ranks' rights, inside of their sandbox if they have one, and writes one line of JSON a rank.
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster import wire
-from muster.runtime import processes, stacks
+from muster.runtime import processes, profile, stacks
 from muster.runtime.flight_record import keep_flight_record
 from muster.runtime.folder import Folder
 from muster.runtime.ranks import Rank
@@ -39,15 +40,15 @@ class StackTaker:
 
     def __init__(self, launch: wire.Launch, folder: Folder, sandbox: Sandbox | None, tell: Tell) -> None:
         self._launch, self._folder, self._sandbox, self._tell = launch, folder, sandbox, tell
-        self._next: tuple[int, list[Rank]] | None = None
+        self._next: tuple[int, list[Rank], float] | None = None
         self._busy = False
         self._pid = 0  # of the process
         self._lock = threading.Lock()
 
-    def take(self, order: int, ranks: list[Rank]) -> None:
+    def take(self, order: int, ranks: list[Rank], seconds: float = 0.0) -> None:
         """Returns at once. Of the orders that come while one is carried out, the last is next."""
         with self._lock:
-            self._next = (order, ranks)
+            self._next = (order, ranks, min(max(0.0, seconds), profile.LONGEST))
             if not self._busy:
                 self._busy = True
                 threading.Thread(target=self._run, name="stacks", daemon=True).start()
@@ -66,36 +67,38 @@ class StackTaker:
                     return
             self._take(*todo)
 
-    def _take(self, order: int, ranks: list[Rank]) -> None:
+    def _take(self, order: int, ranks: list[Rank], seconds: float) -> None:
         living = {one.rank: one.pid for one in ranks if one.exit is None}
         waiting = set(living)
         for one in ranks:
             if one.exit is not None:
                 how = f"signal {one.exit.signal}" if one.exit.signal else f"exit code {one.exit.exit_code}"
                 self._send(order, one.rank, [], f"the rank has ended with {how}")
-        problem = f"its node did not find out within {LIMIT + SPARE:g} s"
+        problem = f"its node did not find out within {LIMIT + SPARE + seconds:g} s"
         try:
-            for rank, found in self._answers(living):
+            for rank, found, profiled in self._answers(living, seconds):
                 if rank in waiting:
                     waiting.discard(rank)
-                    self._send(order, rank, found, "" if found else "the rank has ended")
+                    self._send(order, rank, found, "" if found else "the rank has ended", profiled)
         except (OSError, ValueError, LookupError, TypeError) as error:
             problem = f"its node could not find out: {error}"[:200]
             processes.log_line(f"stacks could not be taken: {error!r}")
         for rank in waiting:
             self._send(order, rank, [], problem)
 
-    def _send(self, order: int, rank: int, found: list[Any], problem: str) -> None:
+    def _send(
+        self, order: int, rank: int, found: list[Any], problem: str, profiled: dict[str, Any] | None = None
+    ) -> None:
         world = self._launch.num_nodes * self._launch.nproc
         doc = {"type": "stacks", "id": f"{order}:{rank}", "order": order, "world": world, "problem": problem}
-        self._tell(rank, {**doc, "processes": found})
+        self._tell(rank, {**doc, "processes": found, **({"profile": profiled} if profiled is not None else {})})
 
-    def _answers(self, living: Mapping[int, int]) -> Any:
-        """Each rank with its processes, as they arrive within the limit."""
+    def _answers(self, living: Mapping[int, int], seconds: float) -> Any:
+        """Each rank with its processes and its profile, as they arrive within the limit."""
         if not living:
             return
-        until = time.monotonic() + LIMIT + SPARE
-        with self._started(living) as output:
+        until = time.monotonic() + LIMIT + SPARE + seconds
+        with self._started(living, seconds) as output:
             held, most = b"", _ANSWER_BYTES * len(living)
             while (left := until - time.monotonic()) > 0 and most > 0 and select.select([output], [], [], left)[0]:
                 chunk = os.read(output, 1 << 16)
@@ -105,16 +108,17 @@ class StackTaker:
                 *lines, held = (held + chunk).split(b"\n")
                 for line in lines:
                     answer = json.loads(line)
-                    yield int(answer["rank"]), list(answer["processes"])
+                    yield int(answer["rank"]), list(answer["processes"]), answer["profile"]
 
     @contextlib.contextmanager
-    def _started(self, living: Mapping[int, int]) -> Any:
+    def _started(self, living: Mapping[int, int], seconds: float) -> Any:
         namespaces = self._sandbox.namespaces if self._sandbox else ()
         given = {
             "parent": os.getpid(),
             "folder": str(self._folder.path),
             "isolation": asdict(self._launch.isolation) if self._sandbox and self._launch.isolation else None,
             "namespaces": namespaces,
+            "seconds": seconds,
             "spy": stacks.find_spy(self._launch.envs.get("PATH", "")),
             "ranks": [[rank, pid, str(self._folder.rank_files_dir(rank))] for rank, pid in living.items()],
         }
@@ -155,18 +159,19 @@ def main() -> None:
             os.waitpid(child, 0)
             return
     try:
-        _collect(ranks, given["spy"])
+        _collect(ranks, given["spy"], given["seconds"])
     finally:
         os._exit(0)  # also from threads that hang
 
 
-def _collect(ranks: list[tuple[int, int, Path]], spy: str) -> None:
+def _collect(ranks: list[tuple[int, int, Path]], spy: str, seconds: float) -> None:
     until = time.monotonic() + LIMIT
     written = threading.Lock()
 
     def run(rank: int, pid: int, folder: Path) -> None:
         found = stacks.collect(pid, folder, spy, until)
-        line = json.dumps({"rank": rank, "processes": found}).encode() + b"\n"
+        profiled = profile.take(pid, folder, spy, seconds) if seconds > 0 and found else None
+        line = json.dumps({"rank": rank, "processes": found, "profile": profiled}).encode() + b"\n"
         with written:
             while line:
                 line = line[os.write(1, line) :]
@@ -176,7 +181,7 @@ def _collect(ranks: list[tuple[int, int, Path]], spy: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, until + SPARE / 2 - time.monotonic()))
+        thread.join(max(0.0, until + seconds + SPARE / 2 - time.monotonic()))
 
 
 def _inner(pid: int) -> int:

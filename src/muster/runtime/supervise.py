@@ -171,7 +171,7 @@ class Supervisor:
                 case "save":
                     self._folder.ask_save()
                 case "stacks":
-                    self._stacks.take(command.id, list(self._gang.ranks))
+                    self._stacks.take(command.id, list(self._gang.ranks), command.grace)
         for ident in self._commands.take_execs():
             self._execs.start(ident)
         # After the commands, because they have a better reason.

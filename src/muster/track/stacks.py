@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, select
 
-from muster.api.stacks import ProcessStack, RankStacks, StackFrame, StacksEntry, ThreadStack
+from muster.api.stacks import ProcessStack, Profile, RankStacks, StackFrame, StacksEntry, ThreadStack
 from muster.store.codec import dumps, loads
 from muster.store.insert import Row, put
 from muster.store.record_tables import run_stacks as table
@@ -28,7 +28,8 @@ def stacks_row(run: str, attempt: int, rank: int, doc: Mapping[str, Any]) -> Row
         raise ValueError(f"{order!r} is no id of an order")
     if not isinstance(world, int) or not 0 < world <= WORLD_MAX:
         raise ValueError(f"{world!r} is no number of ranks")
-    kept = dumps({"problem": _text(doc["problem"]), "processes": [_process(one) for one in doc["processes"]]})
+    told = {"problem": _text(doc["problem"]), "processes": [_process(one) for one in doc["processes"]]}
+    kept = dumps({**told, **({"profile": _profile(doc["profile"])} if "profile" in doc else {})})
     if len(kept) > DOC_BYTES:
         raise ValueError(f"the stacks of a rank have {len(kept)} bytes, of at most {DOC_BYTES}")
     moment = float(doc["time"])
@@ -80,7 +81,8 @@ class Stacks:
         found: list[RankStacks] = []
         for rank, time, doc in rows:
             kept = loads(doc)
-            found.append({"rank": rank, "time": time, "problem": kept["problem"], "processes": kept["processes"]})
+            one: RankStacks = {"rank": rank, "time": time, "problem": kept["problem"], "processes": kept["processes"]}
+            found.append({**one, "profile": kept["profile"]} if "profile" in kept else one)
         return found
 
 
@@ -111,6 +113,22 @@ def _thread(raw: Mapping[str, Any]) -> ThreadStack:
 def _frame(raw: Mapping[str, Any]) -> StackFrame:
     frame: StackFrame = {"function": _text(raw["function"]), "file": _text(raw["file"]), "line": int(raw["line"])}
     return {**frame, "call": _text(raw["call"])} if "call" in raw else frame
+
+
+def _profile(raw: Mapping[str, Any]) -> Profile:
+    frames = [_frame(one) for one in raw["frames"]]
+    stacks = [{"at": [int(at) for at in one["at"]], "count": int(one["count"])} for one in raw["stacks"]]
+    if not all(one["count"] > 0 and all(0 <= at < len(frames) for at in one["at"]) for one in stacks):  # type: ignore[attr-defined, operator]
+        raise ValueError("a stack of the profile has a frame that there is not")
+    return {
+        "seconds": float(raw["seconds"]),
+        "samples": int(raw["samples"]),
+        "left_out": int(raw["left_out"]),
+        "source": _text(raw["source"]),
+        "problem": _text(raw["problem"]),
+        "frames": frames,
+        "stacks": stacks,  # type: ignore[typeddict-item]
+    }
 
 
 def _text(value: object) -> str:

@@ -19,18 +19,20 @@ from muster.track.tracking import Tracking
 router = typed_router(prefix="/v1/jobs/{ref}/stacks", tags=["stacks"])
 
 Ident = Annotated[str, Path(pattern=r"^(last|[0-9]{1,18})$", description="the id, or `last` for the newest")]
+Seconds = Annotated[float, Query(ge=0, le=60, description="how long to look, for a profile; 0: one look")]
 Brief = Annotated[bool, Query(description="without the stacks: only which ranks have answered")]
 
 
 @router.post("", status_code=202, openapi_extra=needs("member"))
-def order_stacks(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> StacksOrder:
+def order_stacks(ref: Ref, leader: Leading, track: Tracked, caller: Caller, seconds: Seconds = 0.0) -> StacksOrder:
     """Asks the workers of a running job for the stacks of all its ranks. They have file names and functions, no values.
 
-    Who asks again within two seconds gets the same order. The event log records it.
+    With `seconds` each rank is looked at for so long, and answers with a profile, too. Who asks for the same again
+    within two seconds gets the same order. The event log records it.
     """
     job = find_job(leader, caller, ref, "member")
     check_stacks(job)
-    made = leader.stack_orders.order(job, caller.user)
+    made = leader.stack_orders.order(job, caller.user, seconds)
     return {"id": made.id, "job": made.job, "attempt": made.attempt, "ranks": made.world}
 
 
