@@ -19,7 +19,7 @@ PAGES = {
     "README.md": 1,
     "docs/alerts.md": 0,
     "docs/coming-from.md": 0,
-    "docs/diagnose.md": 0,
+    "docs/diagnose.md": 1,
     "docs/drill.md": 1,
     "docs/engines.md": 2,
     "docs/kubernetes.md": 0,

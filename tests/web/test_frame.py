@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from live import LiveServer, live_server
 from web_kit import opened, signed_in
@@ -117,9 +117,15 @@ def test_a_killed_server_is_said_and_the_page_catches_up(browser: Browser, tmp_p
 
 def test_a_tab_whose_code_is_gone_is_loaded_again(browser: Browser, server: LiveServer) -> None:
     """As after an upgrade of the server: the code that the tab would load has another name now."""
+    refused: list[str] = []
+
+    def refuse_once(route: Route) -> None:
+        route.continue_() if refused else route.abort()
+        refused.append(route.request.url)
+
     with signed_in(browser, server) as page:
         page.get_by_role("heading", name="Home").wait_for()
-        page.route("**/assets/Queue-*.js", lambda route: route.abort(), times=1)
+        page.route("**/assets/Queue-*.js", refuse_once)
         page.get_by_role("link", name="Queue", exact=True).click()
         expect(page.get_by_role("heading", name="Queue")).to_be_visible()
         expect(page).to_have_url(f"{server.url}/queue")
