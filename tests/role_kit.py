@@ -249,6 +249,12 @@ def _promote(**body: Any) -> Make:
     return make
 
 
+def _review(setup: ServerSetup, who: str) -> Request:
+    """Of a run that has not ended: refused, but not because of who asks."""
+    _stage(setup)
+    return f"/v1/runs/{setup.job}/promotion/ask", {"json": {"to": "large", "why": "x"}}
+
+
 def _approval(setup: ServerSetup, who: str) -> Request:
     """Of somebody else's run."""
     _stage(setup)
@@ -392,6 +398,7 @@ REQUESTS: dict[str, Make] = {
     "GET /v1/runs/{ref}/promotion": _promotion,
     "POST /v1/runs/{ref}/promotion": _promote(dry_run=True),
     "POST /v1/runs/{ref}/promotion/approve": _approval,
+    "POST /v1/runs/{ref}/promotion/ask": _review,
     "POST /v1/models/{name}/rollback": _rolled_back,
     "GET /v1/models/{name}/versions/{version}/statement": _signed(""),
     "GET /v1/models/{name}/versions/{version}/files": _of_model("/versions/1/files"),

@@ -78,6 +78,12 @@ class Team:
     def promote(self, run: str, stage: str, who: str = "ada", **body: Any) -> httpx.Response:
         return self.people[who].post(f"/v1/runs/{run}/promotion", json={"to": stage, **body})
 
+    def ask(self, run: str, stage: str, who: str, why: str = "please look") -> httpx.Response:
+        return self.people[who].post(f"/v1/runs/{run}/promotion/ask", json={"to": stage, "why": why})
+
+    def reviews(self, who: str) -> list[dict[str, Any]]:
+        return list(self.people[who].get("/v1/reviews").json()["reviews"])
+
     def approve(self, run: str, stage: str, who: str, why: str = "looks right") -> httpx.Response:
         return self.people[who].post(f"/v1/runs/{run}/promotion/approve", json={"to": stage, "why": why})
 
@@ -107,6 +113,20 @@ def lacking(status: dict[str, Any]) -> list[str]:
     return [one["name"] for one in status["needs"] if not one["holds"]]
 
 
+def _ask(team: Team, run: str) -> None:
+    """Whoever may approve it sees it, once, and others see that they may not."""
+    assert team.ask(run, "medium", "vic").status_code == 403
+    assert team.ask(run, "large", "ada").status_code == 400  # asks for no reviewer
+    assert team.ask(run, "medium", "ada", why=" ").status_code == 400
+    for why in ("first", "again"):
+        assert team.ask(run, "medium", "ada", why).status_code == 200
+    asked = team.reviews("lea")
+    assert [(one["run"], one["actor"], one["why"], one["reviewer"], one["yours"]) for one in asked] == [
+        (run, "ada", "again", "admin", True)
+    ]
+    assert [one["yours"] for who in ("ada", "mia", "vic") for one in team.reviews(who)] == [False, False, False]
+
+
 def test_from_what_is_missing_to_the_next_job(team: Team):
     run: str = team.run  # type: ignore[attr-defined]
     status = until(lambda: found if lacking(found := team.status(run, "medium")) == ["reviewer"] else None, "charges")
@@ -118,13 +138,15 @@ def test_from_what_is_missing_to_the_next_job(team: Team):
 
     refused = team.promote(run, "medium")
     assert refused.status_code == 409
-    assert f"muster promote approve {run} --to medium" in refused.text
+    assert f"muster promote ask {run} --to medium" in refused.text
+    _ask(team, run)
 
     assert team.approve(run, "medium", "ada").status_code == 403  # no admin, and the author
     assert team.approve(run, "medium", "mia").status_code == 403
     assert team.approve(run, "medium", "vic").status_code == 403
     assert team.approve(run, "medium", "lea", why=" ").status_code == 400
     assert team.approve(run, "medium", "lea").json()["ready"]
+    assert team.reviews("lea") == []
 
     assert "job" not in team.promote(run, "medium", dry_run=True).json()
     key = {"Idempotency-Key": uuid.uuid4().hex}

@@ -226,6 +226,9 @@ CASES = {
     "POST /v1/runs/{ref}/promotion": Case(
         "job.submitted and run.promoted", lambda w: sent(f"/v1/runs/{finished(w)}/promotion", to="next")
     ),
+    "POST /v1/runs/{ref}/promotion/ask": Case(
+        "run.review_asked", lambda w: sent(f"/v1/runs/{finished(w)}/promotion/ask", to="reviewed", why=SECRET)
+    ),
     "POST /v1/runs/{ref}/promotion/approve": Case(
         "run.approved", lambda w: sent(f"/v1/runs/{finished(w)}/promotion/approve", to="next", why=SECRET)
     ),
@@ -332,7 +335,7 @@ def staged(setup: ServerSetup) -> str:
 
 def finished(setup: ServerSetup) -> str:
     """A job that has succeeded, and a stage that asks for no more."""
-    setup.root.put("/v1/rules", json={"text": "promotion: {next: {}}"})
+    setup.root.put("/v1/rules", json={"text": "promotion: {next: {}, reviewed: {reviewer: member}}"})
     job = str(setup.post("/v1/jobs", {"spec": setup.spec("true")})["id"])
     setup.server.wait(job, "succeeded")
     return job

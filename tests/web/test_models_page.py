@@ -93,7 +93,31 @@ def test_what_the_policy_still_asks_for_is_said(page: Page, registry: LiveServer
         root.put("/v1/rules", json={"text": text}).raise_for_status()
         page.goto("/models/gpt?version=2&to=production")
         expect(page.get_by_text("1 of 2 is missing.")).to_be_visible()
-        expect(page.get_by_text(re.compile("^muster promote approve tiny"))).to_be_visible()
+        expect(page.get_by_text(re.compile("^muster promote ask tiny"))).to_be_visible()
+        root.put("/v1/rules", json={"text": "{}"}).raise_for_status()
+
+
+def test_a_review_that_is_asked_for_is_on_the_reviewers_first_page(browser: Browser, registry: LiveServer) -> None:
+    with registry.http() as root:
+        root.put("/v1/rules", json={"text": "promotion: {production: {reviewer: member}}"}).raise_for_status()
+        run = registry.get("/v1/models/gpt/versions/1")["run"]
+        people = {}
+        for who in ("rob", "ann"):
+            root.put("/v1/projects/default/members/" + who, json={"role": "member"}).raise_for_status()
+            people[who] = root.post("/v1/tokens", json={"user": who}).json()["token"]
+        with signed_in(browser, registry, people["rob"]) as page:
+            needs = page.get_by_role("heading", name="Needs me").locator("..")
+            expect(needs).to_contain_text("nobody asks you for a review")
+            with registry.http(people["ann"]) as ann:
+                body = {"to": "production", "why": "the curves are clean"}
+                ann.post(f"/v1/runs/{run}/promotion/ask", json=body).raise_for_status()
+            expect(needs).to_contain_text("ann asks for a review: the curves are clean")  # by itself
+            needs.get_by_role("button", name="Approve…").click()
+            dialog = page.get_by_role("dialog", name=f"Approve {run} for production")
+            dialog.get_by_label("Why it may go on").fill("so they are")
+            dialog.get_by_role("button", name="Approve", exact=True).click()
+            expect(needs).to_contain_text("nobody asks you for a review")
+        assert not registry.get("/v1/reviews")["reviews"]
         root.put("/v1/rules", json={"text": "{}"}).raise_for_status()
 
 

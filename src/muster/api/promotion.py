@@ -32,7 +32,7 @@ class StageEntryView(TypedDict):
     time: float
     actor: str
     stage: str
-    action: Literal["approved", "promoted"]
+    action: Literal["asked", "approved", "promoted"]
     run: str
     job: str  # of a promotion: the run that was made
     doc: Doc  # why; of a promotion needs, changes and overridden
@@ -53,3 +53,20 @@ class PromotionStatus(TypedDict):
 class PromotionMade(PromotionStatus):
     job: NotRequired[JobView]  # not of a dry run
     overridden: list[str]  # names of needs that did not hold
+
+
+class ReviewView(TypedDict):
+    """A review of a run that somebody asked for, and nobody has answered."""
+
+    time: float
+    actor: str
+    project: str
+    run: str
+    stage: str
+    why: str
+    reviewer: Literal["member", "admin"]  # the role that may approve
+    yours: bool  # whether you may: you have the role, and it is not your run
+
+
+class ReviewList(TypedDict):
+    reviews: list[ReviewView]  # the newest first; at most 100

@@ -29,6 +29,7 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "artifact.quarantined": "quarantined the artifact {path}: {what}",
     "artifact.opened": "downloaded the quarantined artifact {path}: {why}",
     "artifact.removed": "removed the artifact {path}",
+    "run.review_asked": "asked for a review of the run for {stage}",
     "run.approved": "approved the run for {stage}",
     "run.promoted": lambda data: (
         f"promoted {data['run']} to {data['stage']}"

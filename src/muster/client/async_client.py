@@ -227,6 +227,8 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     # promotion
     run_promotion = stage_calls.run_promotion
     promote_run = stage_calls.promote_run
+    ask_for_review = stage_calls.ask_for_review
+    reviews = stage_calls.reviews
     approve_promotion = stage_calls.approve_promotion
 
     # provenance

@@ -141,6 +141,8 @@ class Client(Connection[Job, Run, Study]):
     # promotion
     run_promotion = blocking(stage_calls.run_promotion)
     promote_run = blocking(stage_calls.promote_run)
+    ask_for_review = blocking(stage_calls.ask_for_review)
+    reviews = blocking(stage_calls.reviews)
     approve_promotion = blocking(stage_calls.approve_promotion)
 
     # provenance

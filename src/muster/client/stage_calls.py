@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from muster.client.connection import Anyone, run_path
 
 if TYPE_CHECKING:
-    from muster.api.promotion import PromotionMade, PromotionStatus
+    from muster.api.promotion import PromotionMade, PromotionStatus, ReviewList
 
 
 async def run_promotion(to: Anyone, /, ref: str | int, stage: str) -> PromotionStatus:
@@ -37,6 +37,16 @@ async def promote_run(
     body = {"to": stage, "devices": devices, "changes": dict(changes or {}), "dry_run": dry_run, "override": override,
             "why": why}  # fmt: skip
     return await to._send("POST", run_path(ref, "promotion"), body, key=key)
+
+
+async def ask_for_review(to: Anyone, /, ref: str | int, stage: str, why: str) -> PromotionStatus:
+    """Asks those who may approve that a run is promoted to a stage."""
+    return await to._send("POST", run_path(ref, "promotion", "ask"), {"to": stage, "why": why})
+
+
+async def reviews(to: Anyone, /) -> ReviewList:
+    """Reviews that were asked for in your projects and are not answered: "yours" if you may approve."""
+    return await to._get("/v1/reviews")
 
 
 async def approve_promotion(to: Anyone, /, ref: str | int, stage: str, why: str) -> PromotionStatus:

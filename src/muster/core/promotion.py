@@ -176,7 +176,7 @@ def _reviewer(stage: str, role: Role, evidence: Evidence) -> Need:
     good = [one for one in evidence.approvals if one.user != evidence.author and at_least(one.role, role)]
     others = [one.user for one in evidence.approvals if one not in good]
     found = f"{good[-1].user}" if good else f"not counted: {', '.join(others)}" if others else "nobody yet"
-    command = f"muster promote approve {evidence.run} --to {stage} --why ..."
+    command = f"muster promote ask {evidence.run} --to {stage} --why ..."
     return Need("reviewer", bool(good), f"a {role} other than {evidence.author}", found, "" if good else command)
 
 

@@ -221,6 +221,13 @@ class VersionStaged(Audit):
     stage: str
 
 
+@payload("run.review_asked")
+class ReviewAsked(Audit):
+    """Somebody asked for a review of a run, for its promotion to this stage."""
+
+    stage: str
+
+
 @payload("run.approved")
 class RunApproved(Audit):
     """Somebody approved that a run is promoted to this stage."""

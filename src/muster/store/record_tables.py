@@ -18,7 +18,7 @@ links           lineage: what was made from what
 notes           the logbook, by people and by Muster
 experiments, saved_queries    groups of runs, and saved queries
 models, model_versions, model_aliases, promotions             the registry
-run_stages      approvals and promotions of runs to stages
+run_stages      reviews that were asked for, approvals and promotions of runs to stages
 statements      signed statements of what models and stored checkpoints were built from
 statements_due  what a statement is yet to be made of
 optuna_journals, optuna_logs, optuna_snapshots                studies of Optuna, as its journal storage keeps them
@@ -413,7 +413,7 @@ run_stages = Table(
     Column("project", Text, nullable=False),
     Column("run", Text, nullable=False),  # that is approved or promoted
     Column("stage", Text, nullable=False),
-    Column("action", Text, nullable=False),  # approved, promoted
+    Column("action", Text, nullable=False),  # asked, approved, promoted
     Column("job", Text, nullable=False),  # of a promotion: the run that was made; it has reached the stage
     Column("doc", Text, nullable=False),  # JSON: why, and of a promotion the needs as they were found then
     Index("run_stages_by_run", "run", "id"),

@@ -1,15 +1,16 @@
-"""Stages of runs: who approved what, which run was made from which, and with what evidence."""
+"""Stages of runs: who asked for a review and who approved, which run was made from which, and with what evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, exists, or_, select
 
 from muster.core.errors import Invalid
-from muster.core.record_events import RunApproved
+from muster.core.payload import Audit
+from muster.core.record_events import ReviewAsked, RunApproved
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.insert import Row, add
@@ -18,7 +19,8 @@ from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, Run, link_row, note_row
 
 WHY_MAX: Final = 10_000  # characters
-Action = Literal["approved", "promoted"]
+ASKED_MAX: Final = 100  # reviews that are listed: the newest
+Action = Literal["asked", "approved", "promoted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class RunStages:
         self._db = db
 
     def entries(self, run: str) -> list[StageEntry]:
-        """What was approved and promoted of a run, and how it came about itself; oldest first."""
+        """What was asked for, approved and promoted of a run, and how it came about itself; oldest first."""
         query = select(run_stages).where(or_(run_stages.c.run == run, run_stages.c.job == run))
         with self._db.reading() as connection:
             rows = connection.execute(query.order_by(run_stages.c.id)).all()
@@ -51,19 +53,37 @@ class RunStages:
         with self._db.reading() as connection:
             return frozenset(connection.execute(query).scalars())
 
+    def asked(self, projects: Collection[str] | None) -> list[StageEntry]:
+        """Reviews that somebody asked for and nobody has answered since, the newest first. Of all projects if None."""
+        later = run_stages.alias()
+        answered = exists().where(
+            later.c.run == run_stages.c.run, later.c.stage == run_stages.c.stage, later.c.id > run_stages.c.id
+        )
+        query = select(run_stages).where(run_stages.c.action == "asked", ~answered)
+        if projects is not None:
+            query = query.where(run_stages.c.project.in_(projects))
+        with self._db.reading() as connection:
+            rows = connection.execute(query.order_by(run_stages.c.id.desc()).limit(ASKED_MAX)).all()
+        return [_entry(row) for row in rows]
+
+    def ask(self, run: Run, stage: str, user: str, why: str) -> None:
+        """Asks for a review."""
+        self._say(run, stage, user, why, "asked", f"A review for {stage} is asked for.", ReviewAsked(stage))
+
     def approve(self, run: Run, stage: str, user: str, why: str) -> None:
+        self._say(run, stage, user, why, "approved", f"Approved for {stage}.", RunApproved(stage))
+
+    def _say(self, run: Run, stage: str, user: str, why: str, action: Action, text: str, event: Audit) -> None:
         check_why(why)
         now = self._db.now()
-        row = _row(now, user, run.project, run.id, stage, "approved", "", {"why": why})
-        note = note_row(
-            run.project, run.id, now, user, "promotion", f"Approved for {stage}.\n\n{why}", {"stage": stage}
-        )
+        row = _row(now, user, run.project, run.id, stage, action, "", {"why": why})
+        note = note_row(run.project, run.id, now, user, "promotion", f"{text}\n\n{why}", {"stage": stage})
 
         def record(connection: Connection) -> None:
             add(connection, run_stages, [row])
             add(connection, notes, [note])
 
-        self._db.write(record, events=[self._db.event(RunApproved(stage), user, run.project, run.id)])
+        self._db.write(record, events=[self._db.event(event, user, run.project, run.id)])
 
     def promoted(self, run: Run, stage: str, user: str, job: str, doc: Doc, text: str) -> Record:
         """Written in the transaction that accepts the job: the evidence, the lineage, and a note on both runs."""

@@ -46,6 +46,10 @@ class ApprovalBody(BaseModel):
     why: str = Field(max_length=10_000)
 
 
+class ReviewBody(ApprovalBody):
+    """`why`: for whoever reviews it."""
+
+
 class PromotionBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -74,6 +78,18 @@ def get_promotion(ref: RunRef, to: StageName, leader: Leading, track: Tracked, c
     return _status(track, _plan(leader, track, _current(leader, track, caller, ref, "viewer"), to))
 
 
+@router.post("/ask", openapi_extra=needs("member"))
+def ask(ref: RunRef, body: ReviewBody, leader: Leading, track: Tracked, caller: Caller) -> PromotionStatus:
+    """Asks those who may approve it for a review: it is on their first page until somebody approves or promotes it."""
+    run, state = _current(leader, track, caller, ref, "member"), leader.store.state()
+    if stage_rules(state.rules, body.to).reviewer is None:
+        raise Invalid(f"{body.to} asks for no reviewer.", f"Write `muster promote {run.id} --to {body.to}`.")
+    _check_ended(run)
+    check_why(body.why)
+    track.run_stages.ask(run, body.to, caller.user, body.why)
+    return _status(track, _plan(leader, track, run, body.to))
+
+
 @router.post("/approve", openapi_extra=needs("member"))
 def approve(ref: RunRef, body: ApprovalBody, leader: Leading, track: Tracked, caller: Caller) -> PromotionStatus:
     """Approves that a run is promoted. For people with the role that the stage names, and not for the run's author."""
@@ -83,8 +99,7 @@ def approve(ref: RunRef, body: ApprovalBody, leader: Leading, track: Tracked, ca
         caller.need(state, run.project, rules.reviewer)
     if caller.user == run.user:
         raise NotAllowed(f"{run.id} is your own run.", f"Ask another {rules.reviewer or 'member'} of {run.project}.")
-    if run.phase not in FINAL:
-        raise Invalid(f"{run.id} is {run.phase}.", "Approve it when it has ended: its figures still change.")
+    _check_ended(run)
     check_why(body.why)
     track.run_stages.approve(run, body.to, caller.user, body.why)
     return _status(track, _plan(leader, track, run, body.to))
@@ -119,6 +134,11 @@ def promote(
     if made is not None:
         answer["job"] = made
     return answer
+
+
+def _check_ended(run: Run) -> None:
+    if run.phase not in FINAL:
+        raise Invalid(f"{run.id} is {run.phase}.", "Wait until it has ended: its figures still change.")
 
 
 def _current(leader: Leader, track: Tracking, caller: Identity, ref: str, role: Role) -> Run:
