@@ -185,6 +185,37 @@ def test_new_people_of_the_domain_and_the_group_become_members_once(joined: Live
         assert joined.get("/v1/projects")["projects"][0]["members"] == {}
 
 
+def test_groups_decide_roles_at_each_sign_in(provider: OidcServer, tmp_path: Path) -> None:
+    home = tmp_path / "muster"
+    roles = ["ml=default:member", "leads=default:admin", "ml=vision:viewer", "ml=gone:admin"]
+    with live_server(home, config=provider.config(home, roles=roles)) as server, browser(server) as client:
+        server.post("/v1/projects", {"name": "vision"})
+
+        def sign(*groups: str) -> httpx.Response:
+            provider.account("s-g", email="gus@example.org", email_verified=True, groups=list(groups))
+            return sign_in(client, provider, "s-g")
+
+        refused(sign("other"), 403, "member of no project")
+        assert sign("ml").status_code == 303
+        assert client.get(SESSION).json()["projects"] == {"default": "member", "vision": "viewer"}
+        let_in(server, "gus@example.org", "viewer")  # by hand, which holds until the next time
+        assert sign("leads", "x").status_code == 303
+        assert client.get(SESSION).json()["projects"] == {"default": "admin"}
+        assert sign("ml").status_code == 303  # the last admin of a project stays one
+        assert client.get(SESSION).json()["projects"] == {"default": "admin", "vision": "viewer"}
+        let_in(server, "lea@example.org", "admin")
+        assert sign("ml").status_code == 303
+        assert client.get(SESSION).json()["projects"] == {"default": "member", "vision": "viewer"}
+        refused(sign(), 403, "member of no project")  # and his roles are gone, for tokens that he made as well
+        assert client.get("/v1/jobs").status_code in (401, 403) or not client.get("/v1/projects").json()["projects"]
+        changed = [(one["data"]["name"], one["data"]["role"]) for one in events(server, "project.member")]
+        assert ("default", None) in changed
+        assert ("vision", None) in changed
+        assert {one["actor"] for one in events(server, "project.member") if one["data"]["name"] == "vision"} == {
+            "muster"
+        }
+
+
 def test_nobody_joins_under_the_name_of_somebody_with_a_token(joined: LiveServer, provider: OidcServer) -> None:
     joined.post("/v1/tokens", {"user": "root@example.org", "superuser": True})
     provider.account("s-root", email="root@example.org", email_verified=True, groups="ml")

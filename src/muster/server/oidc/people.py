@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +19,7 @@ from muster.core.entities.provider_account import (
 from muster.core.errors import NotAllowed
 from muster.core.event import Event
 from muster.core.state import State
+from muster.server.oidc.group_roles import role_changes
 from muster.server.oidc.provider import Doc
 from muster.server.oidc.settings import OidcSettings
 
@@ -33,6 +33,16 @@ class Person:
     issuer: str
     subject: str
     name: str | None  # None: it has none that a user can have, which matters the first time alone
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What is to be committed for a sign-in, also of somebody whose groups let him in no more."""
+
+    token: str  # that the person's sessions stand for; empty if refused
+    events: list[Event]
+    refused: NotAllowed | None = None
 
 
 def person_of(claims: Doc, settings: OidcSettings) -> Person:
@@ -45,7 +55,8 @@ def person_of(claims: Doc, settings: OidcSettings) -> Person:
             "Sign in with another account, or ask an administrator of this server.",
         )
     groups = claims.get(settings.group_claim)
-    held = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
+    listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
+    held = frozenset(one for one in listed if isinstance(one, str))
     if settings.group and settings.group not in held:
         raise NotAllowed(
             f"Your account is not in the group {settings.group!r}, which may sign in here.",
@@ -53,27 +64,30 @@ def person_of(claims: Doc, settings: OidcSettings) -> Person:
         )
     name = email if settings.claim == "email" else claims.get(settings.claim)
     usable = isinstance(name, str) and USER.fullmatch(name) is not None and not reserved(name)
-    return Person(settings.issuer, claims["sub"], str(name) if usable else None)
+    return Person(settings.issuer, claims["sub"], str(name) if usable else None, held)
 
 
-def admit(state: State, person: Person, settings: OidcSettings, now: float) -> tuple[str, list[Event]]:
-    """The token that the person's sessions stand for, and the events that are to be committed before. Call it within
-    the commit. Raises NotAllowed."""
-    identity = account_id(person.issuer, person.subject)
-    bound = PROVIDER_ACCOUNTS.all(state).get(identity)
-    if bound is not None:
-        if not _is_member(state, bound.user):
-            raise _no_member(bound.user)
-        if _valid(state.tokens.get(bound.token), now):
-            return bound.token, []
-        return _bound(identity, person, bound.user, now)
-    user, joining = _user(state, person, settings, now)
-    token, events = _bound(identity, person, user, now)
-    return token, [*joining, *events]
+def admit(state: State, person: Person, settings: OidcSettings, now: float) -> Admission:
+    """Call it within the commit of its events. Raises NotAllowed for an account that is no user's."""
+    bound = PROVIDER_ACCOUNTS.all(state).get(account_id(person.issuer, person.subject))
+    user = bound.user if bound is not None else _user(state, person, settings)
+    changes = role_changes(state, user, person.groups, settings.roles, now)
+    if bound is None and not _is_member(state, user):
+        # Who has a token already, such as an administrator without a project, is known here and let in by people alone.
+        if any(one.user == user for one in state.tokens.values()):
+            raise _no_member(user)
+        if not changes and settings.new_members and settings.project in state.projects:
+            changes = [Event(ProjectMember(settings.project, user, settings.new_members), now, user, settings.project)]
+    if not _is_member_after(state, user, changes):
+        return Admission("", changes, _no_member(user))
+    if bound is not None and _valid(state.tokens.get(bound.token), now):
+        return Admission(bound.token, changes)
+    token, events = _bound(account_id(person.issuer, person.subject), person, user, now)
+    return Admission(token, [*changes, *events])
 
 
-def _user(state: State, person: Person, settings: OidcSettings, now: float) -> tuple[str, Sequence[Event]]:
-    """The user that the account is bound to now, and the events that make one of them."""
+def _user(state: State, person: Person, settings: OidcSettings) -> str:
+    """The user that the account is bound to now."""
     name = person.name
     if name is None:
         what = "verified e-mail address" if settings.claim == "email" else f"claim {settings.claim!r}"
@@ -84,14 +98,7 @@ def _user(state: State, person: Person, settings: OidcSettings, now: float) -> t
     other = account_of(state, name)
     if other is not None:
         raise _taken(other)
-    if _is_member(state, name):
-        return name, ()
-    # Who has a token already, such as an administrator without a project, is known here and let in by people alone.
-    known = any(one.user == name for one in state.tokens.values())
-    if not settings.new_members or settings.project not in state.projects or known:
-        raise _no_member(name)
-    member = ProjectMember(settings.project, name, settings.new_members)
-    return name, [Event(member, now, name, settings.project)]
+    return name
 
 
 def _bound(identity: str, person: Person, user: str, now: float) -> tuple[str, list[Event]]:
@@ -104,6 +111,14 @@ def _bound(identity: str, person: Person, user: str, now: float) -> tuple[str, l
 
 def _is_member(state: State, user: str) -> bool:
     return any(user in project.members for project in state.projects.values())
+
+
+def _is_member_after(state: State, user: str, changes: list[Event]) -> bool:
+    held = {name for name, project in state.projects.items() if user in project.members}
+    for event in changes:
+        if isinstance(event.data, ProjectMember):
+            held = held - {event.data.name} if event.data.role is None else held | {event.data.name}
+    return bool(held)
 
 
 def _valid(token: Token | None, now: float) -> bool:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from muster.core.config import Table
 from muster.core.errors import ConfigError
+from muster.server.oidc.group_roles import GroupRole, parse_group_role
 
 SECRET: Final = "MUSTER_OIDC_CLIENT_SECRET"  # noqa: S105  (the name of a variable)
 VARIABLES: Final = {
@@ -37,10 +38,11 @@ VARIABLES: Final = {
     "project": "MUSTER_OIDC_PROJECT",
     "group": "MUSTER_OIDC_GROUP",
     "group_claim": "MUSTER_OIDC_GROUP_CLAIM",
+    "roles": "MUSTER_OIDC_ROLES",
     "scopes": "MUSTER_OIDC_SCOPES",
     "ca_file": "MUSTER_OIDC_CA_FILE",
 }
-_LISTS: Final = frozenset({"domains", "scopes"})
+_LISTS: Final = frozenset({"domains", "roles", "scopes"})
 _SCOPES: Final = ("openid", "email", "profile")
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _DOMAIN: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
@@ -64,6 +66,7 @@ class OidcSettings:
     project: str = "default"
     group: str = ""  # that whoever signs in must be in; empty: any
     group_claim: str = "groups"
+    roles: tuple[GroupRole, ...] = ()  # in the projects that it names, groups alone decide
     scopes: tuple[str, ...] = _SCOPES
     ca_file: str = ""  # certificates to trust when the provider's is your own
 
@@ -100,6 +103,7 @@ def read_oidc(given: object, home: Path, environ: Mapping[str, str] = os.environ
         project=table.text("project", "default"),
         group=table.text("group"),
         group_claim=table.text("group_claim", "groups"),
+        roles=_roles(table),
         scopes=table.texts("scopes", _SCOPES),
         ca_file=table.text("ca_file"),
     )
@@ -134,6 +138,13 @@ def _of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         key: [one.strip() for one in value.split(",") if one.strip()] if key in _LISTS else value
         for key, value in found.items()
     }
+
+
+def _roles(table: Table) -> tuple[GroupRole, ...]:
+    found = [parse_group_role(one) for one in table.texts("roles")]
+    if None in found:
+        table.wrong("roles", 'a list such as ["ml-admins=language:admin"]', "Write GROUP=PROJECT:ROLE.")
+    return tuple(one for one in found if one is not None)
 
 
 def _check(found: OidcSettings, table: Table) -> None:

@@ -23,7 +23,7 @@ from muster.server.auth import stand_in
 from muster.server.context import Caller, Leading, leader_of, service_of
 from muster.server.leader import Leader
 from muster.server.oidc.flow import SECONDS, OidcFlows
-from muster.server.oidc.people import admit, person_of
+from muster.server.oidc.people import Admission, admit, person_of
 from muster.server.oidc.refusal_page import refusal_page
 from muster.server.oidc.settings import is_loopback
 from muster.server.routes.access import User
@@ -79,15 +79,16 @@ def end_at_provider(
     answer: Response
     try:
         person = person_of(oidc.end(flow, code, error, iss), oidc.settings)
-        tokens: list[str] = []
+        admitted: list[Admission] = []
 
         def propose(now: State) -> Entry:
-            token, events = admit(now, person, oidc.settings, leader.clock.now())
-            tokens[:] = [token]
-            return Entry(events)
+            admitted[:] = [admit(now, person, oidc.settings, leader.clock.now())]
+            return Entry(admitted[0].events)
 
         leader.propose(propose)
-        answer = _begun(request, leader, tokens[0], flow.page)
+        if admitted[0].refused is not None:
+            raise admitted[0].refused
+        answer = _begun(request, leader, admitted[0].token, flow.page)
     except MusterError as refused:
         answer = _refused(request, refused)
     _set_flow_cookie(answer, request, oidc, "", 0)
