@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.entities.project import ProjectSet
+from muster.core.entities.project import ProjectMember, ProjectSet
 from muster.core.errors import ConfigError, NotAllowed, Unauthenticated
 from muster.core.event import Event
 from muster.core.state import State, apply
@@ -344,7 +344,9 @@ def test_whatever_a_provider_says_a_user_has_a_user_s_name(told: dict[str, Any],
         admitted = admit(state, person_of({"sub": "s1", **told}, chosen), chosen, 2.0)
     except NotAllowed:
         return
-    user = admitted.events[0].data.user
+    joined = admitted.events[0].data
+    assert isinstance(joined, ProjectMember)
+    user = joined.user
     assert USER.fullmatch(user)
     assert user.casefold() not in ("muster", "engine", "system")
     assert claim != "email" or told["email_verified"] is True
@@ -376,7 +378,8 @@ def test_a_secret_in_a_variable_is_read_when_it_is_needed(monkeypatch: pytest.Mo
         {"scopes": ["email"]},
         {"new_members": "admin"}, {"client_secret": "x"}, {"client_secret_file": "none"}, {"domains": ["@x"]},
         {"public_url": "http://muster.example.org"}, {"public_url": "https://x.example/path"}, {"group_claim": ""},
-        {"roles": ["ml=language"]}, {"roles": ["ml=language:owner"]}, {"scopes": ["openid", "a b"]}, {"ca_file": "/nowhere"}, {"issuer": 7},
+        {"roles": ["ml=language"]}, {"roles": ["ml=language:owner"]},
+        {"scopes": ["openid", "a b"]}, {"ca_file": "/nowhere"}, {"issuer": 7},
     ],
     ids=str,
 )  # fmt: skip
