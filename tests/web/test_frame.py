@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
 from live import LiveServer, live_server
-from web_kit import opened, signed_in
+from web_kit import opened, signed_in, watched
 
 TRAIN = """
 from muster import runtime
@@ -113,6 +113,27 @@ def test_a_killed_server_is_said_and_the_page_catches_up(browser: Browser, tmp_p
             expect(page.get_by_text("The server does not answer")).to_have_count(0)
             server.post(f"/v1/jobs/{late}/stop")
             server.wait(late)
+
+
+def test_two_tabs_show_the_same_and_are_signed_out_together(browser: Browser, server: LiveServer) -> None:
+    """What is done in one is seen in the other, which hears of it by its own stream."""
+    with signed_in(browser, server) as first:
+        job = server.submit("sleep 600", name="two-tabs")["id"]
+        second = first.context.new_page()
+        wrong = watched(first.context, second, server)
+        for tab in (first, second):
+            tab.goto(f"/runs/{job}")
+            expect(tab.get_by_role("region", name="State")).to_contain_text("running")
+        first.get_by_role("button", name="Stop", exact=True).click()
+        first.get_by_role("dialog").get_by_label("Kill it now").check()
+        first.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+        expect(second.get_by_role("region", name="State")).to_contain_text("stopped")
+        second.get_by_role("button", name="Sign out").click()
+        expect(first.get_by_label("or sign in with a token")).to_be_visible()
+        first.get_by_label("or sign in with a token").fill(server.token)
+        first.get_by_role("button", name="Sign in").click()
+        expect(second.get_by_role("button", name="Sign out")).to_be_visible()
+        assert not wrong, wrong
 
 
 def test_a_tab_whose_code_is_gone_is_loaded_again(browser: Browser, server: LiveServer) -> None:
