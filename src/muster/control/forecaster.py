@@ -52,9 +52,11 @@ class Forecaster:
         clock: Clock,
         may_act: Callable[[], bool],
         ends: Callable[[], Ends] = dict,
+        forecast: Callable[..., dict[str, Forecast]] = forecast_snapshot,
     ) -> None:
         """`ends`: when running jobs end by their own progress. What is said to users and what is scored is the same."""
         self._commit, self._board, self._clock, self._ends = commit, board, clock, ends
+        self._compute = forecast
         self._new: deque[tuple[float, str]] = deque(maxlen=REMEMBERED)  # time of submission, job
         self._codes: dict[str, str] = {}  # job → code of the last recorded reason
         self._noted_at = float("-inf")
@@ -89,7 +91,7 @@ class Forecaster:
         snapshot, waiting = self._look(lambda state: self._snapshot(state, asked, now, ends))
         if snapshot is None:
             return
-        found = forecast_snapshot(snapshot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
+        found = self._compute(snapshot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
         projects = {job.id: job.project for job in snapshot.jobs}
         events = [_event(one, one.p50, projects[name], now) for name, one in found.items() if one.p50 is not None]
         if events:

@@ -27,6 +27,7 @@ from muster.control.daily_costs import DailyCosts
 from muster.control.damage_watch import DamageWatch
 from muster.control.external_admission import ExternalAdmission
 from muster.control.follow import Follower
+from muster.control.forecast_process import ForecastProcess
 from muster.control.forecaster import Forecaster
 from muster.control.goodput import GoodputLedger
 from muster.control.hangs import Hangs
@@ -165,9 +166,11 @@ class Leader:
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.sessions = Sessions(keyring.sessions, keyring.installation, parse_duration(settings.session_lifetime))
         self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)
+        self.forecasts = ForecastProcess()
         self.forecaster = Forecaster(
-            self.commit, lambda: self.controller.board, self.clock, may_act, self.ingest.expected_ends
-        )
+            self.commit, lambda: self.controller.board, self.clock, may_act, self.ingest.expected_ends,
+            self.forecasts.forecast,
+        )  # fmt: skip
         forecasts = Follower(
             "forecasts", self.forecaster.fold, store, self.commit, may_act, kind="job.submitted", durable=False
         )
@@ -240,6 +243,7 @@ class Leader:
         self.alerts.close()
         self.damage.close()
         self.sign_ins.close()
+        self.forecasts.close()
         self.forecaster.close()
         if self.outbox is not None:
             self.outbox.close()

@@ -13,9 +13,8 @@ from muster.control.cost_before import CostFacts, cost_before, cost_facts
 from muster.control.score import calibration
 from muster.core.errors import NotFound
 from muster.core.state import State
-from muster.sched.forecast import forecast_snapshot
 from muster.sched.likely_end import Ends
-from muster.sched.offers import offers, run_estimate
+from muster.sched.offers import run_estimate
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Ref, explainer_for, find_job
@@ -55,7 +54,7 @@ def _forecasts(
 ) -> ForecastList:
     ends = leader.ingest.expected_ends()
     snapshot, names = leader.look(lambda state: _next(leader, caller, state, queue, of, limit, ends))
-    found = forecast_snapshot(snapshot, names)
+    found = leader.forecasts.forecast(snapshot, names)
     known = {job.id: job for job in snapshot.jobs}
     jobs: list[QueuedForecast] = [
         {**found[name].to_dict(), "queue": known[name].queue, "user": known[name].user} for name in names
@@ -106,8 +105,8 @@ def job_forecast(
     }
     if snapshot is not None:
         live = next(one for one in snapshot.jobs if one.id == job.id)
-        answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
-        answer["offers"] = [one.to_dict() for one in offers(snapshot, live)] if compare else []
+        answer["forecast"] = leader.forecasts.forecast(snapshot, [job.id])[job.id].to_dict()
+        answer["offers"] = [one.to_dict() for one in leader.forecasts.offers(snapshot, live)] if compare else []
     elif job.reason is not None and job.phase == "starting":
         answer["engine_estimate"] = job.reason.data.get("starts_at")
     if facts is not None and not job.final:

@@ -17,9 +17,7 @@ from muster.core.job_events import JobResumed, JobSubmitted
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
-from muster.sched.forecast import forecast_snapshot
 from muster.sched.likely_end import Ends
-from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.unblock import unblock
 from muster.server.auth import Identity
@@ -60,9 +58,9 @@ def why(
         there = Explainer.of(snapshot.new_state(), snapshot.now, sees=explainer.sees, ends=snapshot.ends)
         queued = there.board.waiting.queued.get(job.id)  # not there if it waits for other jobs
         answer["unblock"] = [one.to_dict() for one in unblock(there, queued)] if queued is not None else []
-        answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
+        answer["forecast"] = leader.forecasts.forecast(snapshot, [job.id])[job.id].to_dict()
         live = next(one for one in snapshot.jobs if one.id == job.id)
-        answer["offers"] = [one.to_dict() for one in offers(snapshot, live)]
+        answer["offers"] = [one.to_dict() for one in leader.forecasts.offers(snapshot, live)]
     return answer
 
 
