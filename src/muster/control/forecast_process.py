@@ -109,6 +109,7 @@ def main(descriptor: int) -> None:
     try:
         while pipe.poll(_IDLE):
             function, args, options = pipe.recv()
+            answer: tuple[Any, Exception | None]
             try:
                 answer = function(*args, **options), None
             except Exception as error:

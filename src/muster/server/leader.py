@@ -54,6 +54,7 @@ from muster.control.spot_history import SpotHistory
 from muster.control.statement_writer import StatementWriter
 from muster.control.stragglers import Stragglers
 from muster.control.studies.disk import CheckpointSpace
+from muster.control.studies.ended_answers import EndedAnswers
 from muster.control.studies.importances import Importances
 from muster.control.studies.live import live_site
 from muster.control.studies.studies import Studies
@@ -188,6 +189,7 @@ class Leader:
             self.track.models.promotions.asks = version_needs(self.track, store.state)
             self.statements = StatementWriter(self.track, Signer(store, keyring), may_act)
         self.studies, self.importances = self._make_studies(may_act), Importances()
+        self.ended_studies = EndedAnswers()
         checkpoints = settings.home / "local" / "checkpoints"
         self.checkpoint_space = CheckpointSpace(self.commit, self.clock, may_act, checkpoints, remove_folder)
         self.outbox = self._make_outbox(may_act)

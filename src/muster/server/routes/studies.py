@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
@@ -160,7 +161,8 @@ def status(
     """How a study stands: its best trial, trials by state, money and time, rungs, importance of its parameters."""
     study, now = find(leader, caller, ref), leader.clock.now()
     seen = leader.look(lambda state: see(state, study, now))
-    return status_of(seen, now, leader.importances.of if importance else None)
+    weigh = leader.importances.of if importance else None
+    return leader.ended_studies.of(seen, now, ("status", importance), partial(status_of, seen, now, weigh))
 
 
 @router.get("/{ref}/report", dependencies=HEAVY, openapi_extra=needs("viewer"))
@@ -174,7 +176,9 @@ def report(
     """All that a report shows. Of many trials, a sample that never lacks the best or an extreme."""
     study, now = find(leader, caller, ref), leader.clock.now()
     seen = leader.look(lambda state: see(state, study, now))
-    return report_of(seen, now, track.metrics, leader.importances.of if importance else None)
+    weigh = leader.importances.of if importance else None
+    make = partial(report_of, seen, now, track.metrics, weigh)
+    return leader.ended_studies.of(seen, now, ("report", importance), make)
 
 
 @router.get("/{ref}/trials", openapi_extra=needs("viewer"))

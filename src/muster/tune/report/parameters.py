@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, Literal
 
@@ -32,8 +32,25 @@ def axes(view: StudyView, importance: Mapping[str, float]) -> list[Axis]:
 def binned(view: StudyView, axis: Axis) -> Binned:
     """The part of the axis that each trial is in; those that don't have the parameter are left out."""
     name = axis.parameter.name
-    found = ((trial.number, axis.bin(trial.params.get(name))) for trial in view.trials.values())
+    place = axis.bin if axis.listed is None else _remembered(axis.bin)
+    found = ((trial.number, place(trial.params.get(name))) for trial in view.trials.values())
     return {number: part for number, part in found if part is not None}
+
+
+def _remembered(place: Callable[[object], int | None]) -> Callable[[object], int | None]:
+    """For values of which there are few. `1`, `1.0` and `True` are equal, and not the same value."""
+    known: dict[tuple[type, object], int | None] = {}
+
+    def of(value: object) -> int | None:
+        key = (type(value), value)
+        try:
+            if key not in known:
+                known[key] = place(value)
+            return known[key]
+        except TypeError:  # a list, which somebody asked for
+            return place(value)
+
+    return of
 
 
 def parameters(
