@@ -80,6 +80,15 @@ def test_who_waits_while_it_is_closed_is_refused(process: ForecastProcess, busy:
     assert len(refused) == 1
 
 
+def test_it_ends_with_whoever_started_it(process: ForecastProcess) -> None:
+    """As when the server is killed: its end of the pipe is closed."""
+    process._start()
+    assert process._process is not None
+    assert process._pipe is not None
+    process._pipe.close()
+    assert process._process.wait(60) == 0
+
+
 def test_small_ones_need_no_process(busy: tuple[Snapshot, str]) -> None:
     snapshot, name = busy
     small = ForecastProcess()
