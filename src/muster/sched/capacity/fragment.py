@@ -10,6 +10,8 @@ from muster.core.entities import Node
 from muster.core.resources import WHOLE, Resources
 
 Shape = tuple[Resources, int]  # what each worker asks for, and how many workers
+# What a node has and what is free of it: with its whole accelerators, and thousandths of each shared one.
+Left = tuple[Resources, Resources, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,48 +37,51 @@ def fragmentation(nodes: Iterable[Node], typical: Sequence[Shape]) -> Fragmentat
 
 
 def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:
-    healthy = [node for node in nodes if node.health == "healthy"]
-    free = sum(_free(node) for node in healthy) / WHOLE
-    parts = weights = 0.0
+    kinds = {node.total for node in nodes}
+    # Nodes with the same resources left are counted once: of thousands, most are either idle or full.
+    alike = Counter(
+        (node.total, node.free, node.free_devices.bit_count(), tuple(sorted(node.parts.values())) if node.parts else ())
+        for node in nodes
+        if node.health == "healthy"
+    )
+    free = sum(count * (whole * WHOLE + sum(parts)) for (_, _, whole, parts), count in alike.items()) / WHOLE
+    used = weights = 0.0
     for (ask, workers), times in shapes.items():
-        if free and any(node.total.suits(ask) for node in nodes):
-            room = [_workers(node, ask) for node in healthy]
-            parts += times * _gangs(room, workers) * workers * ask.weight / free
+        if free and any(kind.suits(ask) for kind in kinds):
+            room = Counter[int]()
+            for left, count in alike.items():
+                room[_workers(left, ask)] += count
+            used += times * _gangs(room, workers) * workers * ask.weight / free
             weights += times
-    return Fragmentation(parts / weights if weights else 1.0, free)
+    return Fragmentation(used / weights if weights else 1.0, free)
 
 
-def _free(node: Node) -> int:
-    """Free accelerators of the node, in thousandths."""
-    return node.free_devices.bit_count() * WHOLE + sum(node.parts.values())
-
-
-def _workers(node: Node, ask: Resources) -> int:
-    """How many workers, of different gangs, the node can hold at once."""
-    if not node.total.suits(ask):
+def _workers(left: Left, ask: Resources) -> int:
+    """How many workers, of different gangs, a node can hold at once."""
+    total, free, whole, parts = left
+    if not total.suits(ask):
         return 0
-    whole = node.free_devices.bit_count()
     if ask.share < WHOLE:
-        most = whole * (WHOLE // ask.share) + sum(left // ask.share for left in node.parts.values())
+        most = whole * (WHOLE // ask.share) + sum(part // ask.share for part in parts)
     else:
         most = whole // ask.accelerators
     if ask.milli_cpus:
-        most = min(most, node.free.milli_cpus // ask.milli_cpus)
+        most = min(most, free.milli_cpus // ask.milli_cpus)
     if ask.memory:
-        most = min(most, node.free.memory // ask.memory)
+        most = min(most, free.memory // ask.memory)
     return max(most, 0)
 
 
-def _gangs(room: list[int], workers: int) -> int:
+def _gangs(room: Counter[int], workers: int) -> int:
     """The largest number of gangs that fit at once, each with its workers on different nodes.
 
-    A node holds at most one worker of a gang, so n gangs fit if the sum of min(room, n) over the nodes is at least
-    n × workers.
+    `room`: how many workers a node can hold → how many such nodes. A node holds at most one worker of a gang, so n
+    gangs fit if the sum of min(room, n) over the nodes is at least n × workers.
     """
-    low, high = 0, sum(room) // workers
+    low, high = 0, sum(there * count for there, count in room.items()) // workers
     while low < high:
         middle = (low + high + 1) // 2
-        if sum([min(there, middle) for there in room]) >= middle * workers:
+        if sum([min(there, middle) * count for there, count in room.items()]) >= middle * workers:
             low = middle
         else:
             high = middle - 1
