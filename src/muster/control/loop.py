@@ -116,8 +116,11 @@ class Controller:
 
     def next_wake(self) -> float | None:
         """The time at which a tick is needed even if nothing happens; None for never."""
-        known = (self._wake_at, self._listener.watch.next_due(), self._budgets.next_due())
-        return min((at for at in known if at is not None), default=None)
+        first = self._wake_at
+        for at in (self._listener.watch.next_due(), self._budgets.next_due()):
+            if at is not None and (first is None or at < first):
+                first = at
+        return first
 
     def start(self) -> None:
         """Adopts the running gangs, then ticks until `close`."""

@@ -86,13 +86,7 @@ def admit(submission: Submission, context: Context, checks: Sequence[Check] = CH
 
     Returns the ids of the jobs that it needs, with how each has to end.
     """
-    asked = replace(
-        context,
-        trusted=submission.trusted or context.trusted,
-        code=(submission.code or {}).get("tree", ""),
-        template=submission.template,
-        findings=submission.findings,
-    )
+    asked = _about(submission, context)
     if not submission.spec.num_nodes:
         checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
@@ -102,6 +96,15 @@ def admit(submission: Submission, context: Context, checks: Sequence[Check] = CH
         admins = project_admins(asked.state, submission.spec.project)
         raise Refused([with_granter(one, admins) for one in (*reasons, *against)])
     return needs
+
+
+def _about(submission: Submission, context: Context) -> Context:
+    """The context, with what the submission itself says. Most say nothing, and a copy costs as much as the checks."""
+    trusted, code = submission.trusted or context.trusted, (submission.code or {}).get("tree", "")
+    template, findings = submission.template, submission.findings
+    if (trusted, code, findings) == (context.trusted, context.code, context.findings) and template is context.template:
+        return context
+    return replace(context, trusted=trusted, code=code, template=template, findings=findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class Before:
         return replace(self, inspected=replace(self.inspected, image=replace(image, digest="")))
 
     def over(self, context: Context) -> Context:
+        if context.verdict is self.verdict and context.inspected is self.inspected:
+            return context
         return replace(context, verdict=self.verdict, inspected=self.inspected)
 
 
@@ -244,7 +249,7 @@ def accepted_entry(
     spec, user, state = submission.spec, submission.user, asked.state
     expect, reserve = expected_run(state, user, spec), reserve_of(spec, asked)
     code = dict(submission.code) if submission.code is not None else None
-    found = find_start(spec, replace(asked, trusted=submission.trusted))
+    found = find_start(spec, replace(asked, trusted=submission.trusted)) if spec.start_from is not None else None
     start = asdict(found) if isinstance(found, StartPoint) else None
     events: list[Event] = []
 
