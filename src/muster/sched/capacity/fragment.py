@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from muster.core.entities import Node
 from muster.core.resources import WHOLE, Resources
 
 Shape = tuple[Resources, int]  # what each worker asks for, and how many workers
-# What a node has and what is free of it: with its whole accelerators, and thousandths of each shared one.
-Left = tuple[Resources, Resources, int, tuple[int, ...]]
+
+
+class Left(NamedTuple):
+    """What is free on a node."""
+
+    total: Resources  # of the node
+    milli_cpus: int
+    memory: int
+    whole: int  # accelerators that are completely free
+    parts: tuple[int, ...]  # thousandths left of each shared one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +46,29 @@ def fragmentation(nodes: Iterable[Node], typical: Sequence[Shape]) -> Fragmentat
 
 
 def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:
-    kinds = {node.total for node in nodes}
-    # Nodes with the same resources left are counted once: of thousands, most are either idle or full.
-    alike = Counter(
-        (node.total, node.free, node.free_devices.bit_count(), tuple(sorted(node.parts.values())) if node.parts else ())
+    kinds = {id(node.total): node.total for node in nodes}
+    same: dict[Resources, int] = {}
+    kind_of = {one: same.setdefault(total, one) for one, total in kinds.items()}
+    # Nodes with the same resources left are counted once: of thousands, most are either idle or full. The key has
+    # plain numbers, which are hashed and compared far faster than `Resources`.
+    keys = [
+        (
+            kind_of[id(node.total)], node.free.milli_cpus, node.free.memory, node.free_devices.bit_count(),
+            tuple(sorted(node.parts.values())) if node.parts else (),
+        )
         for node in nodes
         if node.health == "healthy"
-    )
-    free = sum(count * (whole * WHOLE + sum(parts)) for (_, _, whole, parts), count in alike.items()) / WHOLE
+    ]  # fmt: skip
+    alike = [
+        (Left(kinds[kind], milli_cpus, memory, whole, parts), count)
+        for (kind, milli_cpus, memory, whole, parts), count in Counter(keys).items()
+    ]
+    free = sum(count * (left.whole * WHOLE + sum(left.parts)) for left, count in alike) / WHOLE
     used = weights = 0.0
     for (ask, workers), times in shapes.items():
-        if free and any(kind.suits(ask) for kind in kinds):
+        if free and any(kind.suits(ask) for kind in same):
             room = Counter[int]()
-            for left, count in alike.items():
+            for left, count in alike:
                 room[_workers(left, ask)] += count
             used += times * _gangs(room, workers) * workers * ask.weight / free
             weights += times
@@ -58,17 +77,16 @@ def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:
 
 def _workers(left: Left, ask: Resources) -> int:
     """How many workers, of different gangs, a node can hold at once."""
-    total, free, whole, parts = left
-    if not total.suits(ask):
+    if not left.total.suits(ask):
         return 0
     if ask.share < WHOLE:
-        most = whole * (WHOLE // ask.share) + sum(part // ask.share for part in parts)
+        most = left.whole * (WHOLE // ask.share) + sum(part // ask.share for part in left.parts)
     else:
-        most = whole // ask.accelerators
+        most = left.whole // ask.accelerators
     if ask.milli_cpus:
-        most = min(most, free.milli_cpus // ask.milli_cpus)
+        most = min(most, left.milli_cpus // ask.milli_cpus)
     if ask.memory:
-        most = min(most, free.memory // ask.memory)
+        most = min(most, left.memory // ask.memory)
     return max(most, 0)
 
 
