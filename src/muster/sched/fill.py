@@ -62,6 +62,8 @@ class Filling:
 
     def start_claimed(self) -> None:
         """Starts jobs whose reserved seats are free; releases claims on seats that can't be used any more."""
+        if not self.board.claims.by_job:
+            return
         claims = sorted(self.board.claims.by_job.items(), key=lambda item: item[1].job.number)
         waiting = [(name, claim) for name, claim in claims if name in self.board.waiting.queued]
         for name, claim in waiting:  # before any start, while nodes are as in the state
@@ -82,6 +84,8 @@ class Filling:
 
     def start_restarting(self) -> None:
         """Starts jobs that lost a node of a pool with spares, before all others and beside their reservations."""
+        if not self.board.waiting.restarting:
+            return
         jobs = [self.board.waiting.queued[name] for name in self.board.waiting.restarting]
         for queued in sorted(jobs, key=lambda one: one.job.number):
             if queued.stream.not_before <= self.now and self._try(queued):
