@@ -39,7 +39,7 @@ Outcome = Literal["succeeded", "failed", "stopped"]
 _ALIKE: Final = 6  # jobs of one name that are looked for: a message lists five
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the same reason as `Context`
 class Submission:
     spec: JobSpec
     user: str
@@ -127,6 +127,9 @@ class Before:
         return replace(context, verdict=self.verdict, inspected=self.inspected)
 
 
+NOTHING_BEFORE: Final = Before()
+
+
 def look_beforehand(store: Store, submission: Submission, site: Site, dry: bool = False) -> tuple[Submission, Before]:
     """Looks into the job and asks the company's own checks. The submission names its image by digest, if that is known.
 
@@ -134,16 +137,17 @@ def look_beforehand(store: Store, submission: Submission, site: Site, dry: bool 
     """
     spec, asking = submission.spec, site.get("asking", NOBODY)
     if not spec.num_nodes:
-        return submission, Before()  # it launches nothing; a study has one of its trials looked into
+        return submission, NOTHING_BEFORE  # it launches nothing; a study has one of its trials looked into
     found = asking.inspect(spec, submission.user, str((submission.code or {}).get("tree", "")))
     if dry and submission.code is None:
         found = replace(found, looked=False)
-    if found != NOTHING:
+    if found is not NOTHING and found != NOTHING:
         live = Context(store.state(), submission.user, lambda project, name: True, local=False, inspected=found)
         spec = with_digest(spec, live)
         submission = replace(submission, spec=spec)
         asking.warn(guard_warnings(spec, live))
-    return submission, Before(asking.ask(spec, submission.user, submission.trusted), found)
+    said = asking.ask(spec, submission.user, submission.trusted)
+    return submission, NOTHING_BEFORE if said is NO_VERDICT and found is NOTHING else Before(said, found)
 
 
 def project_admins(state: State, project: str) -> list[str]:
