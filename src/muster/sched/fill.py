@@ -52,10 +52,12 @@ class Filling:
     _loose: Shape | None = None  # the last one that was found able to start
     _by_rank: bool = field(init=False)
     _gated: bool = field(init=False)  # whether limits or quotas exist
+    closing: bool = field(init=False)  # whether any pool has maintenance planned, so that expected run times matter
     _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
+        self.closing = any(rules.maintenance for rules in self.state.rules.pools.values())
         self.reservations = Reservations(self.state, self.board, self.now, self.gang, self.closing)
         self._by_rank = self.state.rules.between == "rank"
         self._gated = self.board.limits.limited or self.board.limits.quotas.any
@@ -169,11 +171,6 @@ class Filling:
             if room and shape.weight <= room + EPSILON:
                 return True
         return False
-
-    @property
-    def closing(self) -> bool:
-        """Whether any pool has maintenance planned, so that expected run times matter."""
-        return any(rules.maintenance for rules in self.state.rules.pools.values())
 
     # --- order of sources ---------------------------------------------------------------------------------------------
     def _sources(self) -> Iterator[Source]:
@@ -350,7 +347,7 @@ class Filling:
         gang = queued.stream.shape.gang
         if gang.placement in ("group", "locality"):
             gang = replace(gang, near=self.board.gangs.near(queued.job))
-        if any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
+        if self.closing and any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
             return replace(gang, ends=self._over(queued.job))
         return gang
 
