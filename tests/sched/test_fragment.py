@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -77,3 +78,26 @@ def most(room: tuple[int, ...], workers: int) -> int:
         left = tuple(sorted(free - (i in chosen) for i, free in enumerate(room)))
         best = max(best, 1 + most(left, workers))
     return best
+
+
+@settings(deadline=None)
+@given(
+    held=st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1000, 500, 250])), max_size=4), max_size=8),
+    asks=st.lists(st.tuples(st.sampled_from([250, 500, 1000]), st.integers(1, 3)), min_size=1, max_size=3),
+)
+def test_nodes_that_are_alike_count_as_often_as_there_are_of_them(
+    held: list[list[tuple[int, int]]], asks: list[tuple[int, int]]
+) -> None:
+    """Twice the cluster has twice the gangs of one worker, whether its nodes are one object's copies or not."""
+    nodes = []
+    for index, seats in enumerate(held):
+        node = machine(f"n{index}", 4)
+        for device, share in dict(seats).items():
+            busy(node, device, share=share)
+        nodes.append(node)
+    typical = [(replace(ONE, share=share), workers) for share, workers in asks]
+    one, two = fragmentation(nodes, typical), fragmentation([*nodes, *deepcopy(nodes)], typical)
+    assert two.free == 2 * one.free
+    single = [(ask, 1) for ask, _ in typical]
+    assert fragmentation(nodes, single).usable == fragmentation([*nodes, *deepcopy(nodes)], single).usable
+    assert two.usable >= one.usable - 1e-9

@@ -21,22 +21,23 @@ class JobBudgets:
         self._prices: tuple[object, object] = (None, None)  # those that the times were computed with
 
     def next_due(self) -> float | None:
-        return min(self._due.values(), default=None)
+        return min(self._due.values()) if self._due else None
 
     def track(self, state: State, changed: Iterable[str], now: float) -> None:
         """Computes when the budgets of these jobs will be spent. Another price changes it for all."""
-        prices = (state.in_force, PRICE_BOOKS.all(state).get(""))
-        if any(one is not two for one, two in zip(prices, self._prices, strict=True)):
-            self._prices, changed = prices, {*changed, *self._due}
+        rules, book = state.in_force, PRICE_BOOKS.all(state).get("")
+        if rules is not self._prices[0] or book is not self._prices[1]:
+            self._prices, changed = (rules, book), {*changed, *self._due}
         for name in changed:
-            self._due.pop(name, None)
+            if self._due:
+                self._due.pop(name, None)
             job = state.jobs.get(name)
             if job is not None and (due := _due_at(state, job, now)) is not None:
                 self._due[name] = due
 
     def look(self, state: State, now: float) -> list[Event]:
         """The stops that are due now."""
-        due = sorted(name for name, at in self._due.items() if at <= now)
+        due = sorted([name for name, at in self._due.items() if at <= now]) if self._due else []
         if not due:
             return []
         self.track(state, due, now)

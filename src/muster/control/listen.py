@@ -9,7 +9,7 @@ from muster.control.observe import node_events, wait_events, worker_events
 from muster.control.watch import Key, Watch
 from muster.core.event import Event
 from muster.core.state import State
-from muster.engines.base import Engine, Incremental, NodeInfo, Queueing, Several, Wait, WorkerReport
+from muster.engines.base import Engine, Incremental, NodeInfo, Queueing, Several, WorkerReport
 
 NODES_EVERY = 15.0  # seconds between polls of the nodes of an engine that doesn't report changes
 
@@ -70,14 +70,13 @@ class EnginePoller:
             others = {*dirty, *(job for job, _ in due)} - reported.keys() if dirty or due else ()
             jobs = [*reported, *sorted(others)]
         events = worker_events(state, jobs, self.watch, self.engine.patience, now, partial(self._known, state))
-        return events + wait_events(state, self._waits(), now), silent
+        if self._queueing is not None:
+            events += wait_events(state, self._queueing.waits(), now)
+        return events, silent
 
     def _known(self, state: State, pool: str) -> bool:
         found = state.pools.get(pool)
         return self._several is None or found is None or self._several.has_reported(found.engine)
-
-    def _waits(self) -> Sequence[Wait]:
-        return self._queueing.waits() if self._queueing is not None else ()
 
     def reports(self, job: str, attempt: int) -> list[WorkerReport]:
         """The last reports of an attempt's workers."""

@@ -57,6 +57,7 @@ _WAKING = frozenset({
     "worker.ended", "attempt.ended", "node.joined", "node.left", "node.health", "queue.set", "pool.set", "project.set",
     "rules.set", "prices.set",
 })  # fmt: skip
+_OF_HEALTH = frozenset({"node.health", "node.slow"})
 _NOTHING = Entry()
 
 
@@ -116,8 +117,11 @@ class Controller:
 
     def next_wake(self) -> float | None:
         """The time at which a tick is needed even if nothing happens; None for never."""
-        known = (self._wake_at, self._listener.watch.next_due(), self._budgets.next_due())
-        return min((at for at in known if at is not None), default=None)
+        first = self._wake_at
+        for at in (self._listener.watch.next_due(), self._budgets.next_due()):
+            if at is not None and (first is None or at < first):
+                first = at
+        return first
 
     def start(self) -> None:
         """Adopts the running gangs, then ticks until `close`."""
@@ -275,6 +279,8 @@ class Controller:
     def _watch_events(self, state: State, now: float) -> list[Event]:
         """Verdicts on gangs that hang or have stragglers. Nothing of the tick depends on them, so an error in them does
         not stop it. A job is stopped for one of the two."""
+        if self._hangs is None and self._stragglers is None:
+            return []
         try:
             hung = self._hangs.look(state, now, self._listener.watch.frozen) if self._hangs is not None else []
             slow = self._stragglers.look(state, now) if self._stragglers is not None else []
@@ -314,11 +320,13 @@ class Controller:
         """The entry of one step. The following steps look at the jobs that its events touch."""
         if not events:
             return _NOTHING
+        own, dirty = self._own, this.dirty
         for seq, event in enumerate(events, state.version + 1):
-            self._own[seq] = event.job
-            self._health_changed = self._health_changed or event.kind in ("node.health", "node.slow")
+            own[seq] = event.job
             if event.job:
-                this.dirty.add(event.job)
+                dirty.add(event.job)
+            if event.kind in _OF_HEALTH:
+                self._health_changed = True
         return Entry(events)
 
     def _act(self, action: Action) -> None:

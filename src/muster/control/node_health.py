@@ -83,9 +83,12 @@ def evicted(state: State, job: Job, worker: int, left: float, why: tuple[str, st
 
 def nodes_to_check(state: State, pool: str, now: float) -> tuple[str, ...]:
     """The nodes of a pool that failed lately, those that failed last first."""
+    records = NODE_RECORDS.all(state)
+    if not records:
+        return ()
     recent = [
         record
-        for record in NODE_RECORDS.all(state).values()
+        for record in records.values()
         if now - record.last < LATELY and (node := state.find_node(record.name)) is not None and node.pool == pool
     ]
     recent.sort(key=lambda record: (-record.last, record.name))

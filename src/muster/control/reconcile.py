@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from muster.control.node_health import is_spot, nodes_to_check
 from muster.core.array import array_of
@@ -39,6 +41,7 @@ GANG_GRACE = (
     5.0  # seconds of grace for the rest of a broken gang: its collectives can't finish, so there is nothing to save
 )
 
+_NO_ENVS: Final[Mapping[str, str]] = MappingProxyType({})
 _PATH_MAX = 4096  # characters of a path in the environment: the program reported it
 
 Key = tuple[str, int]  # job, attempt
@@ -84,10 +87,10 @@ def desired(
             actions.append(Stop(job.id, number, job.stop.grace, job.stop.reason.code, job.stop.at))
         elif alive == len(workers):
             if job.phase == "starting" and (job.id, number) not in launched:
-                checked = nodes_to_check(state, job.attempt.pool, now)
-                gang, spot = gang_of(job, token_for(job.id, number)), is_spot(state, job.attempt.pool)
-                envs, start = {**gang.envs, **_trial_envs(state, job)}, _start(state, job)
-                actions.append(Launch(replace(gang, envs=envs, check_nodes=checked, spot=spot, start=start)))
+                pool = job.attempt.pool
+                checked, spot = nodes_to_check(state, pool, now), is_spot(state, pool)
+                envs, start = _trial_envs(state, job), _start(state, job)
+                actions.append(Launch(gang_of(job, token_for(job.id, number), envs, checked, spot, start)))
         elif alive and job.attempt.broken:
             actions.append(Stop(job.id, number, GANG_GRACE, CONSEQUENCE, job.attempt.planned_at))
     return actions
@@ -176,8 +179,15 @@ def _needs_envs(job: Job) -> dict[str, str]:
     return found
 
 
-def gang_of(job: Job, token: str) -> GangLaunch:
-    """The launch of the job's current attempt."""
+def gang_of(
+    job: Job,
+    token: str,
+    envs: Mapping[str, str] = _NO_ENVS,
+    check_nodes: Sequence[str] = (),
+    spot: bool = False,
+    start: Start | None = None,
+) -> GangLaunch:
+    """The launch of the job's current attempt. `envs`: more than what follows from the job itself."""
     assert job.attempt is not None
     spec = job.spec
     every = spec.checkpoint.every
@@ -188,7 +198,7 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         nproc=ranks_per_node(spec),
         run=spec.run,
         workdir=spec.workdir or "",
-        envs={**_envs(job), **_checkpoint_envs(job)},
+        envs={**_envs(job), **_checkpoint_envs(job), **envs},
         secrets=spec.secrets,
         token=token,
         checkpoint_keep=spec.checkpoint.keep,
@@ -209,5 +219,8 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         code=job.code,
         log_limit=spec.log_limit,
         trusted=job.trusted,
+        check_nodes=check_nodes,
+        spot=spot,
         warm=spec.retry.warm and spec.retry.max_restarts > 0,
+        start=start,
     )

@@ -39,7 +39,7 @@ Outcome = Literal["succeeded", "failed", "stopped"]
 _ALIKE: Final = 6  # jobs of one name that are looked for: a message lists five
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the same reason as `Context`
 class Submission:
     spec: JobSpec
     user: str
@@ -86,13 +86,7 @@ def admit(submission: Submission, context: Context, checks: Sequence[Check] = CH
 
     Returns the ids of the jobs that it needs, with how each has to end.
     """
-    asked = replace(
-        context,
-        trusted=submission.trusted or context.trusted,
-        code=(submission.code or {}).get("tree", ""),
-        template=submission.template,
-        findings=submission.findings,
-    )
+    asked = _about(submission, context)
     if not submission.spec.num_nodes:
         checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
@@ -102,6 +96,15 @@ def admit(submission: Submission, context: Context, checks: Sequence[Check] = CH
         admins = project_admins(asked.state, submission.spec.project)
         raise Refused([with_granter(one, admins) for one in (*reasons, *against)])
     return needs
+
+
+def _about(submission: Submission, context: Context) -> Context:
+    """The context, with what the submission itself says. Most say nothing, and a copy costs as much as the checks."""
+    trusted, code = submission.trusted or context.trusted, (submission.code or {}).get("tree", "")
+    template, findings = submission.template, submission.findings
+    if (trusted, code, findings) == (context.trusted, context.code, context.findings) and template is context.template:
+        return context
+    return replace(context, trusted=trusted, code=code, template=template, findings=findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,12 @@ class Before:
         return replace(self, inspected=replace(self.inspected, image=replace(image, digest="")))
 
     def over(self, context: Context) -> Context:
+        if context.verdict is self.verdict and context.inspected is self.inspected:
+            return context
         return replace(context, verdict=self.verdict, inspected=self.inspected)
+
+
+NOTHING_BEFORE: Final = Before()
 
 
 def look_beforehand(store: Store, submission: Submission, site: Site, dry: bool = False) -> tuple[Submission, Before]:
@@ -129,16 +137,17 @@ def look_beforehand(store: Store, submission: Submission, site: Site, dry: bool 
     """
     spec, asking = submission.spec, site.get("asking", NOBODY)
     if not spec.num_nodes:
-        return submission, Before()  # it launches nothing; a study has one of its trials looked into
+        return submission, NOTHING_BEFORE  # it launches nothing; a study has one of its trials looked into
     found = asking.inspect(spec, submission.user, str((submission.code or {}).get("tree", "")))
     if dry and submission.code is None:
         found = replace(found, looked=False)
-    if found != NOTHING:
+    if found is not NOTHING and found != NOTHING:
         live = Context(store.state(), submission.user, lambda project, name: True, local=False, inspected=found)
         spec = with_digest(spec, live)
         submission = replace(submission, spec=spec)
         asking.warn(guard_warnings(spec, live))
-    return submission, Before(asking.ask(spec, submission.user, submission.trusted), found)
+    said = asking.ask(spec, submission.user, submission.trusted)
+    return submission, NOTHING_BEFORE if said is NO_VERDICT and found is NOTHING else Before(said, found)
 
 
 def project_admins(state: State, project: str) -> list[str]:
@@ -244,7 +253,7 @@ def accepted_entry(
     spec, user, state = submission.spec, submission.user, asked.state
     expect, reserve = expected_run(state, user, spec), reserve_of(spec, asked)
     code = dict(submission.code) if submission.code is not None else None
-    found = find_start(spec, replace(asked, trusted=submission.trusted))
+    found = find_start(spec, replace(asked, trusted=submission.trusted)) if spec.start_from is not None else None
     start = asdict(found) if isinstance(found, StartPoint) else None
     events: list[Event] = []
 

@@ -8,8 +8,9 @@ the ends of jobs alone.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 from math import log, log2
 from typing import Final
 
@@ -17,6 +18,8 @@ from muster.core.spec import JobSpec
 
 BINS: Final = 24  # age bins: under 2 s, under 4 s, ... under 2**24 s, which is 194 days
 EDGES: Final = (0.0, *(float(2 ** (i + 1)) for i in range(BINS)))
+# The mean age at which a job ends in each bin, if its logarithm is spread evenly there.
+MEANS: Final = tuple((high - low) / log(high / low) for low, high in pairwise((1.0, *EDGES[1:])))
 PRIOR: Final = 0.5  # without data: half of all jobs end before they double their age
 BELIEF: Final = 2.0  # how many jobs the wider group counts as, next to the group's own
 FADE: Final = 0.9  # factor by which each new job of a group reduces the weight of the older ones
@@ -57,6 +60,8 @@ class History:
     _next: int = 8  # the number of ends at which the next refresh is due
     _new: list[tuple[tuple[Group, ...], int]] = field(default_factory=list)  # ends that are not in the tables yet
     _cached: dict[Group, dict[CacheKey, float]] = field(default_factory=dict, compare=False, repr=False)
+    # First group → groups → the hazards of all bins. Dropped with what is cached.
+    _hazards: dict[Group, dict[tuple[Group, ...], list[float]]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def known(self) -> bool:
@@ -68,6 +73,7 @@ class History:
         self._new.append((groups, age_bin(seconds)))
         self.ends += 1
         self._cached.pop(groups[0], None)
+        self._hazards.pop(groups[0], None)
         if self.ends >= self._next or self.ends == KNOWN:
             self._refresh()
 
@@ -89,19 +95,24 @@ class History:
         self.epoch += 1
         self._next = int(self.ends * REFRESH) + 1
         self._cached.clear()
+        self._hazards.clear()
 
     def hazards(self, groups: tuple[Group, ...], first: int = 0) -> list[float]:
         """For each age bin from `first` on: the share of jobs that end before they double their age."""
         if self._new:
             self._catch_up()
-        found = self.common[first:]
-        for group in groups:
-            table = self.groups.get(group)
-            if table is not None:
-                ended, passed = table.ended, table.passed
-                found = [(BELIEF * h + ended[i]) / (BELIEF + ended[i] + passed[i]) for i, h in enumerate(found, first)]
-        found[-1] = 1.0
-        return found
+        known = self._hazards.setdefault(groups[0], {}) if groups else {}
+        found = known.get(groups)
+        if found is None:
+            found = self.common[:]
+            for group in groups:
+                table = self.groups.get(group)
+                if table is not None:
+                    both = zip(found, table.ended, table.passed, strict=True)
+                    found = [(BELIEF * h + ended) / (BELIEF + ended + passed) for h, ended, passed in both]
+            found[-1] = 1.0
+            known[groups] = found
+        return found[first:]
 
     def value(self, groups: tuple[Group, ...], first: int, restart_cost: float = 0.0) -> float:
         """The best rate of ends per second from running such a job, once its age is in the bin `first`.
@@ -120,12 +131,11 @@ class History:
         age = EDGES[first] if first else 0.0
         alive, won, spent, best = 1.0, 0.0, restart_cost, 0.0
         for i, hazard in enumerate(self.hazards(groups, first), first):
-            low, high = max(EDGES[i], age, 1.0), EDGES[i + 1]
             ends = alive * hazard
             alive -= ends
             won += ends
-            spent += ends * ((high - low) / log(high / low) - age)
-            rate = won / (spent + alive * (high - age))
+            spent += ends * (MEANS[i] - age)
+            rate = won / (spent + alive * (EDGES[i + 1] - age))
             if rate > best:
                 best = rate
         return best
@@ -155,10 +165,14 @@ class History:
 
 def groups_of(user: str, spec: JobSpec) -> tuple[Group, ...]:
     """From wide to narrow. Numbers at the end of a name, as in sweeps, are ignored."""
-    size = f"{spec.kind} {spec.num_nodes}x{spec.resources.accelerators}"
-    who = (spec.project, user)
-    name = _NUMBERED.sub("", spec.name)
-    return (who, (*who, size), (*who, size, name))
+    return _groups(user, spec.project, spec.kind, spec.num_nodes, spec.resources.accelerators, spec.name)
 
 
-_NUMBERED: Final = re.compile(r"[-0-9]+$")
+# A job's groups are asked for several times in each of its phases, and users submit many jobs that are alike.
+@lru_cache(maxsize=GROUPS)
+def _groups(user: str, project: str, kind: str, nodes: int, accelerators: int, name: str) -> tuple[Group, ...]:
+    size, who = f"{kind} {nodes}x{accelerators}", (project, user)
+    return (who, (*who, size), (*who, size, name.rstrip(_NUMBERS)))
+
+
+_NUMBERS: Final = "-0123456789"

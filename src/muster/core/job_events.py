@@ -51,7 +51,7 @@ class JobSubmitted(Payload):
     study_ran: float = 0.0
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
-        spec = JobSpec.model_validate(self.spec)
+        spec = self.spec if isinstance(self.spec, JobSpec) else JobSpec.model_validate(self.spec)
         job = Job(
             event.job, self.number, event.project, self.queue, self.user, spec, event.time,
             since=event.time, key=self.key, ask=ask(spec), expect=self.expect,

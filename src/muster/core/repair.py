@@ -68,7 +68,10 @@ def after_attempt(job: Job, step: int | None, cause: Reason) -> Repair:
     error = before.error if before.error is None or not _passed(job, before.error, step) else None
     if found := error_of(job, step, cause):
         error = found
-    return Repair(_furthest(step, before.step), _furthest(saved, before.saved), stalled, error)
+    step, saved = _furthest(step, before.step), _furthest(saved, before.saved)
+    if (step, saved, stalled) == (before.step, before.saved, before.stalled) and error is before.error:
+        return before  # mostly so: a job that ends well, or a program that reports nothing
+    return Repair(step, saved, stalled, error)
 
 
 def error_of(job: Job, step: int | None, cause: Reason) -> AttemptError | None:

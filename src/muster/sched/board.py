@@ -60,19 +60,22 @@ class Board:
     def sync(self, state: State, now: float) -> None:
         changes = state.journal.since(self._cursor) if state is self._state else None
         self._cursor = state.journal.end
-        if changes is None or now >= self._rules_change_at or ("entity" in {what for what, _ in changes}):
+        if changes is None or now >= self._rules_change_at:
             self._rebuild(state, now)
             return
-        jobs, nodes, users = self._pending, set(self.free.touched()) | self.claims.touched, dict[str, None]()
-        self._pending = {}
-        self.claims.touched.clear()
+        jobs, nodes, users = self._pending, self.free.touched() | self.claims.touched, dict[str, None]()
         for what, name in changes:
             if what == "job":
                 jobs[name] = None
             elif what == "node":
                 nodes.add(name)
-            else:
+            elif what == "history":
                 users[name] = None
+            else:
+                self._rebuild(state, now)
+                return
+        self._pending = {}
+        self.claims.touched.clear()
         self.timers.pop_due(QUEUED, now, jobs)
         for name in jobs:
             self._sync_job(name, now)
@@ -211,7 +214,8 @@ class Board:
             self.claims.remove(name)
         current = job.attempt.number if job is not None and job.active and job.attempt is not None else 0
         if known is None or job is None or known.attempt != current:
-            self._forget(name, now)
+            if known is not None or name in self.waiting.queued:
+                self._forget(name, now)
             if job is None:
                 return
             if job.phase == "queued" and not job.awaits:

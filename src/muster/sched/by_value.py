@@ -51,7 +51,7 @@ class ByValue:
     def move(self, tier: Tier, value: float) -> None:
         self._take_off(tier)
         tier.value = value
-        insort(self._order, (value, tier.number, tier.band), key=_place)
+        insort(self._order, (value, tier.number, tier.band))  # no two have one number: bands are not compared
 
     @property
     def least(self) -> float:
@@ -67,8 +67,4 @@ class ByValue:
                 yield value, number, name
 
     def _take_off(self, tier: Tier) -> None:
-        del self._order[bisect_left(self._order, (tier.value, tier.number), key=_place)]
-
-
-def _place(entry: tuple[float, int, Hashable]) -> tuple[float, int]:
-    return entry[:2]
+        del self._order[bisect_left(self._order, (tier.value, tier.number))]

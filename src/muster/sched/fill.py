@@ -52,16 +52,20 @@ class Filling:
     _loose: Shape | None = None  # the last one that was found able to start
     _by_rank: bool = field(init=False)
     _gated: bool = field(init=False)  # whether limits or quotas exist
+    closing: bool = field(init=False)  # whether any pool has maintenance planned, so that expected run times matter
     _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
+        self.closing = any(rules.maintenance for rules in self.state.rules.pools.values())
         self.reservations = Reservations(self.state, self.board, self.now, self.gang, self.closing)
         self._by_rank = self.state.rules.between == "rank"
         self._gated = self.board.limits.limited or self.board.limits.quotas.any
 
     def start_claimed(self) -> None:
         """Starts jobs whose reserved seats are free; releases claims on seats that can't be used any more."""
+        if not self.board.claims.by_job:
+            return
         claims = sorted(self.board.claims.by_job.items(), key=lambda item: item[1].job.number)
         waiting = [(name, claim) for name, claim in claims if name in self.board.waiting.queued]
         for name, claim in waiting:  # before any start, while nodes are as in the state
@@ -82,6 +86,8 @@ class Filling:
 
     def start_restarting(self) -> None:
         """Starts jobs that lost a node of a pool with spares, before all others and beside their reservations."""
+        if not self.board.waiting.restarting:
+            return
         jobs = [self.board.waiting.queued[name] for name in self.board.waiting.restarting]
         for queued in sorted(jobs, key=lambda one: one.job.number):
             if queued.stream.not_before <= self.now and self._try(queued):
@@ -165,11 +171,6 @@ class Filling:
             if room and shape.weight <= room + EPSILON:
                 return True
         return False
-
-    @property
-    def closing(self) -> bool:
-        """Whether any pool has maintenance planned, so that expected run times matter."""
-        return any(rules.maintenance for rules in self.state.rules.pools.values())
 
     # --- order of sources ---------------------------------------------------------------------------------------------
     def _sources(self) -> Iterator[Source]:
@@ -346,7 +347,7 @@ class Filling:
         gang = queued.stream.shape.gang
         if gang.placement in ("group", "locality"):
             gang = replace(gang, near=self.board.gangs.near(queued.job))
-        if any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
+        if self.closing and any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
             return replace(gang, ends=self._over(queued.job))
         return gang
 

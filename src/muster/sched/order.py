@@ -19,7 +19,7 @@ from muster.core.rules import QueueRules, Rules
 Key = tuple[float, ...]  # the smallest goes first
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: several are made for each job
 class Standing:
     """A job's position: its band, its key within the band, and when time alone will change either of them."""
 

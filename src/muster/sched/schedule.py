@@ -31,7 +31,9 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
         return Plan(state.version, wake_at=ceil(now / every) * every if board.waiting.queued else None)
     if state.rules.reselect:
         return reselect(state, board, now)
-    idle = not board.changes.shapes and not board.claims.by_job and not (board.changes.pools and board.waiting.queued)
+    # What has changed for preemption alone: most rounds after the end of a job, of which only some rules have a use.
+    preempts = board.changes.pools and board.waiting.queued and state.rules.preemption.enabled
+    idle = not board.changes.shapes and not board.claims.by_job and not preempts
     if idle and not board.gangs.elastic and not board.order_may_have_changed:
         return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)

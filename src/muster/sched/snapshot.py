@@ -133,6 +133,7 @@ def _history(history: History, groups: dict[Group, Table]) -> History:
         common=list(history.common),
         _new=[],
         _cached={name: history._cached.get(name, {}) for name in groups if len(name) == 2},
+        _hazards={},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from muster.core.entities.pool import PoolSet
@@ -22,7 +22,7 @@ _SHORTEST: Final = 0.001  # seconds: a job can't declare a run time of 0
 
 
 def nodes_of(cluster: Cluster) -> list[NodeInfo]:
-    return [_node(pool, index) for pool in cluster.pools for index in range(pool.nodes)]
+    return [node for pool in cluster.pools for node in _nodes(pool)]
 
 
 def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
@@ -99,10 +99,11 @@ def accelerators(nodes: Sequence[NodeInfo]) -> int:
     return sum(node.resources.accelerators for node in nodes)
 
 
-def _node(pool: PoolShape, index: int) -> NodeInfo:
-    resources = Resources(round(pool.cpus * 1000), pool.memory, pool.accelerators, _kind(pool))
-    labels = {"rack": f"{pool.name}-{index // pool.rack}"} if pool.rack else {}
-    return NodeInfo(f"{pool.name}-{index}", pool.name, resources, labels)
+def _nodes(pool: PoolShape) -> Iterator[NodeInfo]:
+    resources = Resources(round(pool.cpus * 1000), pool.memory, pool.accelerators, _kind(pool))  # one object for all
+    for index in range(pool.nodes):
+        labels = {"rack": f"{pool.name}-{index // pool.rack}"} if pool.rack else {}
+        yield NodeInfo(f"{pool.name}-{index}", pool.name, resources, labels)
 
 
 def _kind(pool: PoolShape) -> str:

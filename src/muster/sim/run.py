@@ -290,8 +290,7 @@ class Simulation:
         return (self._next - len(self._work.plays)) / max(len(self._jobs), 1)
 
     def _report_progress(self) -> None:
-        share = self.share
-        if share - self._reported >= 0.01 and self._progress is not None:
+        if self._progress is not None and (share := self.share) - self._reported >= 0.01:
             self._reported = share
             self._progress(share)
 

@@ -52,9 +52,9 @@ class Site(TypedDict, total=False):
     asking: Asking
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: with so many fields that costs as much as the checks of a simulated job
 class Context:
-    """What the checks look at, beside the job's spec."""
+    """What the checks look at, beside the job's spec. Nobody changes one: `replace` makes another."""
 
     state: State
     user: str

@@ -63,7 +63,9 @@ def charge(state: State, job: Job, sign: int, time: float, changes: Changes) -> 
     """Starts (+1) or ends (-1) counting what the job's attempt holds."""
     assert job.attempt is not None
     name = account_name(job.queue, job.user)
-    account = state.accounts.setdefault(name, Account(at=time))
+    account = state.accounts.get(name)
+    if account is None:
+        account = state.accounts[name] = Account(at=time)
     account.change(amount(job.ask, len(job.attempt.workers)), sign, time, state.rules.half_life)
     changes.entities[(ACCOUNTS.kind, name)] = account
 

@@ -179,4 +179,4 @@ class NodeSlow(Payload):
 
 
 def _mask(devices: tuple[int, ...]) -> int:
-    return sum(1 << device for device in devices)
+    return sum([1 << device for device in devices])

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from muster.core.entities import Node
 from muster.core.resources import WHOLE, Resources
 
 Shape = tuple[Resources, int]  # what each worker asks for, and how many workers
+
+
+class Left(NamedTuple):
+    """What is free on a node."""
+
+    total: Resources  # of the node
+    milli_cpus: int
+    memory: int
+    whole: int  # accelerators that are completely free
+    parts: tuple[int, ...]  # thousandths left of each shared one
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,48 +46,60 @@ def fragmentation(nodes: Iterable[Node], typical: Sequence[Shape]) -> Fragmentat
 
 
 def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:
-    healthy = [node for node in nodes if node.health == "healthy"]
-    free = sum(_free(node) for node in healthy) / WHOLE
-    parts = weights = 0.0
+    kinds = {id(node.total): node.total for node in nodes}
+    same: dict[Resources, int] = {}
+    kind_of = {one: same.setdefault(total, one) for one, total in kinds.items()}
+    # Nodes with the same resources left are counted once: of thousands, most are either idle or full. The key has
+    # plain numbers, which are hashed and compared far faster than `Resources`.
+    keys = [
+        (
+            kind_of[id(node.total)], node.free.milli_cpus, node.free.memory, node.free_devices.bit_count(),
+            tuple(sorted(node.parts.values())) if node.parts else (),
+        )
+        for node in nodes
+        if node.health == "healthy"
+    ]  # fmt: skip
+    alike = [
+        (Left(kinds[kind], milli_cpus, memory, whole, parts), count)
+        for (kind, milli_cpus, memory, whole, parts), count in Counter(keys).items()
+    ]
+    free = sum(count * (left.whole * WHOLE + sum(left.parts)) for left, count in alike) / WHOLE
+    used = weights = 0.0
     for (ask, workers), times in shapes.items():
-        if free and any(node.total.suits(ask) for node in nodes):
-            room = [_workers(node, ask) for node in healthy]
-            parts += times * _gangs(room, workers) * workers * ask.weight / free
+        if free and any(kind.suits(ask) for kind in same):
+            room = Counter[int]()
+            for left, count in alike:
+                room[_workers(left, ask)] += count
+            used += times * _gangs(room, workers) * workers * ask.weight / free
             weights += times
-    return Fragmentation(parts / weights if weights else 1.0, free)
+    return Fragmentation(used / weights if weights else 1.0, free)
 
 
-def _free(node: Node) -> int:
-    """Free accelerators of the node, in thousandths."""
-    return node.free_devices.bit_count() * WHOLE + sum(node.parts.values())
-
-
-def _workers(node: Node, ask: Resources) -> int:
-    """How many workers, of different gangs, the node can hold at once."""
-    if not node.total.suits(ask):
+def _workers(left: Left, ask: Resources) -> int:
+    """How many workers, of different gangs, a node can hold at once."""
+    if not left.total.suits(ask):
         return 0
-    whole = node.free_devices.bit_count()
     if ask.share < WHOLE:
-        most = whole * (WHOLE // ask.share) + sum(left // ask.share for left in node.parts.values())
+        most = left.whole * (WHOLE // ask.share) + sum(part // ask.share for part in left.parts)
     else:
-        most = whole // ask.accelerators
+        most = left.whole // ask.accelerators
     if ask.milli_cpus:
-        most = min(most, node.free.milli_cpus // ask.milli_cpus)
+        most = min(most, left.milli_cpus // ask.milli_cpus)
     if ask.memory:
-        most = min(most, node.free.memory // ask.memory)
+        most = min(most, left.memory // ask.memory)
     return max(most, 0)
 
 
-def _gangs(room: list[int], workers: int) -> int:
+def _gangs(room: Counter[int], workers: int) -> int:
     """The largest number of gangs that fit at once, each with its workers on different nodes.
 
-    A node holds at most one worker of a gang, so n gangs fit if the sum of min(room, n) over the nodes is at least
-    n × workers.
+    `room`: how many workers a node can hold → how many such nodes. A node holds at most one worker of a gang, so n
+    gangs fit if the sum of min(room, n) over the nodes is at least n × workers.
     """
-    low, high = 0, sum(room) // workers
+    low, high = 0, sum(there * count for there, count in room.items()) // workers
     while low < high:
         middle = (low + high + 1) // 2
-        if sum([min(there, middle) for there in room]) >= middle * workers:
+        if sum([min(there, middle) * count for there, count in room.items()]) >= middle * workers:
             low = middle
         else:
             high = middle - 1

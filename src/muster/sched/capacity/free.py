@@ -150,7 +150,11 @@ class Free:
 
     def could(self, gang: GangRequest) -> bool:
         """A quick check before placement: whether enough nodes of a pool, or of a required domain, have free units."""
-        return any(pool in self.pool_indexes and self._could(gang, self.pool_indexes[pool]) for pool in gang.pools)
+        for pool in gang.pools:
+            pool_index = self.pool_indexes.get(pool)
+            if pool_index is not None and self._could(gang, pool_index):
+                return True
+        return False
 
     def grew(self, pool: str) -> int:
         """A counter that rises when anything in the pool becomes free. While it is unchanged, what did not fit still
