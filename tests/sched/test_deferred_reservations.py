@@ -47,5 +47,5 @@ def _as_at_once(loop: SchedulerLoop, plan: Plan) -> None:
         patch.setattr(Reservations, "_is_sure", lambda self, shape: False)
         patch.setattr(muster.sched.reservations, "reserve", lambda *given: reserve(*given[:6]))
         patch.setattr(Outlook, "may_fit", lambda *given: True)
-        patch.setattr(Outlook, "fitting", lambda *given: [])
+        patch.setattr(Outlook, "first_fit", lambda *given: 0)
         assert decisions(schedule(loop.state, loop.now)) == decisions(plan)
