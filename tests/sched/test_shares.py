@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from muster.core.rules import Escalation, Preemption, ProjectRules, QueueRules, Rules
 from muster.core.spec import ask as worker_asks
+from muster.sched.queue_cursor import QueueCursor
+from muster.sched.queued_jobs import Queued
 from scheduler_kit import SchedulerLoop
-from streams import board_agrees, limits_hold, plan_is_sound
+from streams import Case, board_agrees, cases, limits_hold, plan_is_sound
 
 CHECKS = [plan_is_sound, limits_hold, board_agrees]
 QUIET = Preemption(enabled=False)
@@ -232,3 +234,33 @@ def test_one_who_has_waited_is_treated_as_of_the_priority_that_it_is_raised_to(o
     raised = {"order": order, "ageing": None, "escalation": Escalation(after=300.0, to=90)}
     assert first_of(raised, *[(t, dict(s)) for t, s in jobs]) == ["low", "high"]
     assert first_of({**raised, "escalation": None}, *[(t, dict(s)) for t, s in jobs]) == ["high", "low"]
+
+
+@pytest.mark.parametrize("backfill", ["none", "easy"])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_scores_and_the_order_of_a_queue_that_are_kept_are_those_of_a_new_look(backfill: str, data: st.DataObject):
+    case: Case = data.draw(cases(backfill=backfill))
+    case.rules = case.rules.model_copy(update={"between": "fair"})
+    loop = case.loop()
+    taken = QueueCursor.step
+
+    def step(cursor: QueueCursor) -> Queued | None:
+        """The stream that a queue is served from is first by the whole key too, with the share of its project."""
+        queued, filling = taken(cursor), cursor._filling
+        shares_kept = filling.board.shares
+        for name in loop.state.queues:
+            kept = shares_kept.queue(name)
+            shares_kept._forget_scores()
+            assert shares_kept.queue(name) == kept
+        if queued is not None:
+            first = filling.fair_key(queued.stream)[:-1]
+            heads = [stream for _, _, place, stream in cursor._heap if place == 0]
+            untouched = queued.stream.entries[0] == queued.entry
+            assert not untouched or all(first <= filling.fair_key(stream)[: len(first)] for stream in heads)
+        return queued
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueueCursor, "step", step)
+        loop.checks += [plan_is_sound, board_agrees]
+        loop.run(until=500.0)

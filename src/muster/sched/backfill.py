@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -108,12 +107,10 @@ def _in_pool(
     pool, free = outlook.pool, board.free
     there = gang.within(pool, gang.nodes)
     before = outlook.found.get(gang)
-    first = before[1] if before is not None and before[0] <= lasts else outlook.times[0]
-    if counts := outlook.fitting(gang.ask):
-        index = bisect_left(counts, gang.nodes)  # earlier, too few nodes have enough
-        if index == len(counts):
-            return None
-        first = max(first, outlook.times[index])
+    index = outlook.first_fit(gang.ask, gang.nodes)  # earlier, too few nodes have enough
+    if index is None:
+        return None
+    first = max(before[1] if before is not None and before[0] <= lasts else outlook.now, outlook.time(index))
     for time, index in outlook.moments(first, sorted([one.end for one in earlier])):
         there_then = [r for r in earlier if r.start < time + lasts and r.end > time]
         held = Held.by(there_then)

@@ -1,4 +1,4 @@
-"""Preemption requests that failed, and what would make a retry useful.
+"""Preemption requests that failed, and what would make a retry useful: of a stream, and of all candidates of a pool.
 
 What is kept is a bound: how many nodes a stream's first job would still lack if every possible victim were preempted.
 A retry checks one by one the nodes where a gang has left or has become preemptible since then. It also compares
@@ -48,3 +48,26 @@ class FailedPreemptions:
     missing: int  # nodes
     seen: int  # position in the pool's log
     counted: set[str] = field(default_factory=set)  # nodes already subtracted from `missing` since then
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCandidate:
+    """A stream whose request failed, as the check of a whole pool needs it."""
+
+    need: int  # accelerators on each node
+    value: float  # inf for an overdue job that goes first
+    failed: FailedPreemptions
+
+
+@dataclass(slots=True)
+class QuietPool:
+    """A pool in which all requests failed, and what this rests on; see `quiet_pools`."""
+
+    claims: int  # `Claims.version`
+    accelerators: float  # of the pool
+    protected: AbstractSet[str]  # gangs
+    borrowers: AbstractSet[str]  # queues
+    candidates: list[FailedCandidate]
+    least: float  # a stream of this value or less was no candidate
+    next_value: float  # the highest value of such a stream
+    seen: int  # position in the pool's log

@@ -144,6 +144,16 @@ class Filling:
         standing = 1.0 if source.overdue and goes_first(self.board, source) else 2.0
         return standing - 1.0 if self._own(source) else standing
 
+    def place_in_queue(self, stream: Stream) -> Key:
+        """The part of the sort key that tells streams of one queue apart and is the same for all jobs of a stream.
+
+        Project and queue are the same for all of them: a start would otherwise move every stream back, for nothing.
+        """
+        standing = self._standing(stream)
+        if self._by_rank:
+            return (standing,)
+        return (standing, self.board.shares.user(stream.queue, stream.user))
+
     def fair_key(self, stream: Stream) -> Key:
         """The sort key of a stream's first job, including fair-share scores."""
         key = self.key(stream)

@@ -5,6 +5,7 @@ Most requests for a node are below it. For the others, the gangs on the node are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -17,6 +18,8 @@ from muster.sched.running_gangs import RunningGangs
 class NodePrices:
     gangs: RunningGangs
     _known: dict[str, tuple[int, list[float]]] = field(default_factory=dict)  # node → position in the log, values
+    # Pool → the end of its log, and until it grows: (position in the log, accelerators) → the lowest value.
+    _cheapest: dict[str, tuple[int, dict[tuple[int, int], float]]] = field(default_factory=dict)
 
     def least(self, slot: Slot, need: int, now: float) -> float:
         """A job whose value, by the margin, is not above this can't clear the node for `need` accelerators by rank.
@@ -28,6 +31,24 @@ class NodePrices:
         if known is None or known[0] < max(log.last.get(slot.name, 0), log.last.get(EVERYWHERE, 0)):
             known = self._known[slot.name] = log.end, self._look(slot, now)
         return known[1][need] if need < len(known[1]) else inf
+
+    def cheapest(self, slots: Mapping[str, Slot], pool: str, seen: int, need: int, now: float) -> float:
+        """The lowest `least` of the nodes that the pool's log names from position `seen` on; -inf where it does not say
+        which nodes these are. It is found once for all streams that failed up to there."""
+        log = self.gangs.easier_nodes[pool]
+        known = self._cheapest.get(pool)
+        if known is None or known[0] != log.end:
+            known = self._cheapest[pool] = log.end, {}
+        found = known[1].get((seen, need))
+        if found is None:
+            names = log.since(seen)
+            if names is None or EVERYWHERE in names:
+                found = -inf
+            else:
+                there = [slots[name] for name in dict.fromkeys(names) if name in slots]
+                found = min([self.least(slot, need, now) for slot in there], default=inf)
+            known[1][seen, need] = found
+        return found
 
     def _look(self, slot: Slot, now: float) -> list[float]:
         """For each number of accelerators: the highest value of the gangs that have to leave, the lowest first."""

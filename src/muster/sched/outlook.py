@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from math import inf
 from typing import Protocol
 
@@ -60,57 +60,59 @@ class Held:
         return found
 
 
+@dataclass(slots=True)
+class _Fitting:
+    """How many nodes have enough accelerators for one kind of ask."""
+
+    needs: dict[object, int]  # group of nodes → accelerators
+    totals: list[int]  # at each of `Outlook.times` that has been looked at; it never falls
+
+
 class Outlook:
-    """One pool from now on. Between `go` and `back`, the board's free capacity is that of a later time."""
+    """One pool from now on. Between `go` and `back`, the board's free capacity is that of a later time.
+
+    It looks no further ahead than it is asked to: of thousands of gangs the first few ends often are enough.
+    """
 
     def __init__(self, board: Board, rules: Rules, pool: str, now: float) -> None:
         self.pool, self._board = pool, board
-        ends = [
-            (time, [known for _, _, known in some])
-            for time, some in groupby(_ends(board, rules, pool, now), key=lambda end: max(end[0], now))
-        ]
-        self.times = [now, *[time for time, _ in ends]]
         # Gang → how long it was to last, and the first time found for it: nothing that lasts as long fits earlier.
         self.found: dict[GangRequest, tuple[float, float]] = {}
-        self._leaving: list[list[Running]] = [[], *[gangs for _, gangs in ends]]
+        self._ends = groupby(_ends(board, rules, pool, now), key=lambda end: max(end[0], now))
+        self._times, self._leaving = [now], [list[Running]()]  # those that leave at each time; grow on demand
         self._at, self._marks = 0, [board.free.mark()]
-        self._masks: dict[str, tuple[list[int], list[int]]] | None = None  # node → from which end on, what is free then
-        self._counts: dict[tuple[str, int, int], list[int]] = {}
+        self._masks: dict[str, tuple[list[int], list[int]]] = {}  # node → from which time on, what is free then
+        self._looked = 0  # the last time whose ends are in `_masks`
+        self._fitting: dict[tuple[str, int, int], _Fitting] = {}
 
-    def fitting(self, ask: Resources) -> list[int]:
-        """At each of `times`: at most how many nodes have enough accelerators. Empty for an ask of no whole ones."""
-        if not ask.accelerators or ask.share < WHOLE:
-            return []
-        key = (ask.accelerator, ask.accelerator_memory, ask.accelerators)
-        found = self._counts.get(key)
-        if found is None:
-            if self._masks is None:
-                self._masks = self._look()
-            needs, slots = self._needs(ask), self._board.free.slots
-            more = [0] * len(self.times)
-            for name, (_, masks) in self._masks.items():
-                need = needs.get(slots[name].cell.group, -1)
-                if need >= 0 and slots[name].healthy and masks[0].bit_count() < need:
-                    index = next((i for i, mask in enumerate(masks) if mask.bit_count() >= need), None)
-                    if index is not None:
-                        more[self._masks[name][0][index]] += 1
-            self.back()
-            total = self._board.free.fitting(ask, self.pool)
-            found = self._counts[key] = []
-            for count in more:
-                total += count
-                found.append(total)
-        return found
+    @property
+    def now(self) -> float:
+        return self._times[0]
+
+    def time(self, index: int) -> float:
+        return self._times[index]
+
+    def first_fit(self, ask: Resources, nodes: int) -> int | None:
+        """The place of the first time at which so many nodes have enough accelerators; None if that never is."""
+        fitting = self._fitting_for(ask)
+        if fitting is None:
+            return 0
+        while fitting.totals[-1] < nodes:
+            if not self._look_further():
+                return None
+        return bisect_left(fitting.totals, nodes)
 
     def may_fit(self, gang: GangRequest, index: int, held: Held) -> bool:
         """A quick check: whether enough nodes have enough accelerators beside what others hold."""
-        counts = self.fitting(gang.ask)
-        if not counts:
+        fitting = self._fitting_for(gang.ask)
+        if fitting is None:
             return True
-        enough = counts[index] - gang.nodes
+        while self._looked < index:
+            self._look_further()
+        enough = fitting.totals[index] - gang.nodes
         if enough < 0 or not held.whole:
             return enough >= 0
-        needs, slots, masks = self._needs(gang.ask), self._board.free.slots, self._masks or {}
+        needs, slots, masks = fitting.needs, self._board.free.slots, self._masks
         for name, (mask, _, _) in held.whole.items():
             slot = slots.get(name)
             need = needs.get(slot.cell.group, -1) if slot is not None and slot.healthy else -1
@@ -128,10 +130,12 @@ class Outlook:
 
     def moments(self, after: float, others: list[float]) -> Iterator[tuple[float, int]]:
         """The times from `after` on at which something becomes free, at ends or at `others`, with the place of the last
-        ends in `times`."""
-        times = self.times
+        ends up to then."""
+        times = self._times
+        while times[-1] < after and self._next_end():
+            pass
         i, j = bisect_left(times, after), bisect_left(others, after)
-        while i < len(times) or j < len(others):
+        while i < len(times) or self._next_end() or j < len(others):
             if j == len(others) or (i < len(times) and times[i] <= others[j]):
                 time = times[i]
                 i += 1
@@ -142,7 +146,7 @@ class Outlook:
             yield time, i - 1
 
     def go(self, index: int) -> None:
-        """To the time of this place in `times`: what has ended by then is free."""
+        """To the time of this place: what has ended by then is free."""
         free = self._board.free
         if index < self._at:
             free.undo(self._marks[index])
@@ -158,20 +162,63 @@ class Outlook:
         """To now."""
         self.go(0)
 
-    def _look(self) -> dict[str, tuple[list[int], list[int]]]:
-        found: dict[str, tuple[list[int], list[int]]] = {}
-        self.back()
-        slots = self._board.free.slots
-        for index, gangs in enumerate(self._leaving):
-            for known in gangs:
-                for seat in known.seats:
-                    if seat.node not in slots:
-                        continue
-                    since, masks = found.setdefault(seat.node, ([0], [slots[seat.node].mask]))
-                    if since[-1] != index:
-                        since.append(index)
-                        masks.append(masks[-1])
-                    masks[-1] |= mask_of(seat.devices)
+    def _next_end(self) -> bool:
+        """Adds the next time at which gangs end; False when there is none."""
+        found = next(self._ends, None)
+        if found is None:
+            return False
+        self._times.append(found[0])
+        self._leaving.append([known for _, _, known in found[1]])
+        return True
+
+    def _look_further(self) -> bool:
+        """Counts what is free after the next ends; False when there are none."""
+        index = self._looked + 1
+        if index == len(self._times) and not self._next_end():
+            return False
+        if self._looked < self._at:
+            self.back()  # masks start from what is free now
+        slots, masks, counted = self._board.free.slots, self._masks, list(self._fitting.values())
+        more = [0] * len(counted)
+        for known in self._leaving[index]:
+            for seat in known.seats:
+                slot = slots.get(seat.node)
+                if slot is None:
+                    continue
+                if seat.node not in masks:
+                    masks[seat.node] = [0], [slot.mask]
+                since, values = masks[seat.node]
+                before = values[-1].bit_count()
+                if since[-1] != index:
+                    since.append(index)
+                    values.append(values[-1])
+                values[-1] |= mask_of(seat.devices)
+                for place, one in enumerate(counted):
+                    if before < one.needs.get(slot.cell.group, -1) <= values[-1].bit_count() and slot.healthy:
+                        more[place] += 1
+        for place, one in enumerate(counted):
+            one.totals.append(one.totals[-1] + more[place])
+        self._looked = index
+        return True
+
+    def _fitting_for(self, ask: Resources) -> _Fitting | None:
+        """The count for such asks, up to `_looked`; None for an ask of no whole accelerators."""
+        if not ask.accelerators or ask.share < WHOLE:
+            return None
+        key = (ask.accelerator, ask.accelerator_memory, ask.accelerators)
+        found = self._fitting.get(key)
+        if found is None:
+            self.back()
+            needs, slots = self._needs(ask), self._board.free.slots
+            more = [0] * (self._looked + 1)
+            more[0] = self._board.free.fitting(ask, self.pool)
+            for name, (since, masks) in self._masks.items():
+                need = needs.get(slots[name].cell.group, -1)
+                if need >= 0 and slots[name].healthy and masks[0].bit_count() < need:
+                    place = next((place for place, mask in enumerate(masks) if mask.bit_count() >= need), None)
+                    if place is not None:
+                        more[since[place]] += 1
+            found = self._fitting[key] = _Fitting(needs, list(accumulate(more)))
         return found
 
     def _needs(self, ask: Resources) -> dict[object, int]:

@@ -15,8 +15,9 @@ def goes_first(board: Board, stream: Stream, pool: str | None = None) -> bool:
     if not stream.overdue:
         return False
     for name in stream.shape.gang.pools if pool is None else (pool,):
-        held = board.gangs.privileged(name, _limit(board, name)).weight + _promised(board, name)
-        if not held or held + stream.shape.weight <= _limit(board, name) + EPSILON:
+        limit = _limit(board, name)
+        held = board.gangs.privileged(name, limit).weight + _promised(board, name)
+        if not held or held + stream.shape.weight <= limit + EPSILON:
             return True
     return False
 

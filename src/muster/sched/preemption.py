@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from heapq import heappop, heappush, nsmallest
+from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 
@@ -21,6 +21,7 @@ from muster.sched.order import Key
 from muster.sched.overdue import goes_first, privileged
 from muster.sched.preemption_rules import PreemptionRules
 from muster.sched.queued_jobs import Queued, Stream
+from muster.sched.quiet_pools import is_quiet, note_quiet
 from muster.sched.quota import EPSILON
 from muster.sched.running_gangs import Running
 from muster.sched.victims import Freed, find_victims
@@ -39,6 +40,8 @@ def preempt_for_queued(state: State, board: Board, filling: Filling, now: float)
     pools, board.changes.pools = board.changes.pools, {}
     if not state.rules.preemption.enabled or not board.waiting.queued or not board.gangs.running:
         return yields, claims
+    if all(is_quiet(board, pool, now) for pool in pools):
+        return yields, claims
     mark = board.free.mark()
     with board.free.fixed_spares():
         _preempt(state, board, filling, now, pools, yields, claims)
@@ -55,9 +58,14 @@ def _preempt(
     yields: list[Preempt],
     claims: list[Claim],
 ) -> None:
-    asking = dict.fromkeys([stream for pool in pools for stream in _candidate_streams(state, board, pool, now)])
+    for pool in pools:
+        board.waiting.quiet.pop(pool, None)  # what the search finds out is not in it
+    by_pool = {pool: list(_candidate_streams(state, board, pool, now)) for pool in pools}
+    asking = dict.fromkeys([stream for streams in by_pool.values() for stream in streams])
     if not any(_may_help(state.rules, board, filling, stream, now) for stream in asking):
-        return  # mostly so: then their order does not matter
+        for pool, streams in by_pool.items():  # mostly so: then their order does not matter
+            note_quiet(board, pool, streams)
+        return
     line, seen = list[_Turn](), set[Stream]()
     _line_up(line, seen, asking, filling)
     failed_preemptions = 0
@@ -118,24 +126,18 @@ def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], fil
 
 def _candidate_streams(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of the pool whose first job may have the right to preempt."""
-    by_queue = board.gangs.by_queue(pool).values()
-    if not by_queue:
+    if not board.gangs.by_queue(pool):
         return
-    least = min([by_value.least for by_value in by_queue]) * state.rules.preemption.margin
+    least = board.gangs.least_value(pool) * state.rules.preemption.margin
     for negative, _, stream in islice(board.waiting.most_valuable[pool], CONSIDERED):
         if -negative <= least:
             break
         if stream.rules.preempts and stream.not_before <= now:
             yield stream
-    for stream in _oldest(board.waiting.overdue[pool]):
+    for stream in board.waiting.longest_overdue(pool, LATE):
         if stream.rules.preempts and stream.not_before <= now and goes_first(board, stream):
             yield stream
     yield from _owners(state, board, pool, now)
-
-
-def _oldest(late: Collection[Stream]) -> Collection[Stream]:
-    """The `LATE` streams with the lowest first job number: the order in which this process saw them has no effect."""
-    return late if len(late) <= LATE else nsmallest(LATE, late, key=lambda stream: stream.entries[0][1])
 
 
 def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
@@ -192,17 +194,18 @@ def _still_fails(board: Board, queued: Queued, pool: str, now: float) -> bool:
     if failed is None or stream.rules.escalation or board.limits.quotas.any:
         return False
     value = inf if stream.overdue and goes_first(board, stream, pool) else stream.value
-    log = board.gangs.easier_nodes[pool]
-    names = log.since(failed.seen)
-    if names is None or value > failed.value or queued.job.priority > failed.priority:
+    if value > failed.value or queued.job.priority > failed.priority:
         return False
+    log, slots, prices = board.gangs.easier_nodes[pool], board.free.slots, board.prices
     margin, need = board.rules.rules.preemption.margin, stream.shape.gang.ask.accelerators
-    for name in names:
-        slot = board.free.slots.get(name)
-        if name == EVERYWHERE or (
-            slot is not None and name not in failed.counted and board.prices.least(slot, need, now) * margin < value
-        ):
+    if failed.seen != log.end and prices.cheapest(slots, pool, failed.seen, need, now) * margin < value:
+        names = log.since(failed.seen)
+        if names is None or EVERYWHERE in names:
             return False
+        for name in names:
+            slot = slots.get(name)
+            if slot is not None and name not in failed.counted and prices.least(slot, need, now) * margin < value:
+                return False
     if board.limits.quotas.borrowers(pool).keys() <= failed.borrowers and privileged(board, pool) >= failed.protected:
         failed.seen = log.end
         return True

@@ -62,6 +62,7 @@ class PreemptionRules:
         self.borrowed = quotas.borrowers(pool)  # does not change while this job is handled
         # Accelerators that must be freed even where some are free: their owner may not lend what is free.
         kept = quotas.kept_back(stream.queue, pool) if quotas.any and not self.entitled else 0.0
+        self._losses: dict[str, float] = {}  # by job
         self.wanting = weight + kept - free_for(board, queued.job, pool) if kept else 0.0
 
     def may_help(self, gang: GangRequest) -> bool:
@@ -187,7 +188,9 @@ class PreemptionRules:
     def first(self, able: list[Running]) -> list[Running]:
         """Victims that are needed in any case, wherever they run, to free `wanting` accelerators; lowest loss first."""
         found, wanting, spent = list[Running](), self.wanting, dict[str, float]()
-        for known in sorted(able, key=lambda k: (loss(k, self.rules, self.now), k.job.number)):
+        if wanting <= EPSILON:
+            return found
+        for known in sorted(able, key=lambda k: (self.loss(k), k.job.number)):
             if wanting <= EPSILON:
                 break
             if self.affords([known], spent):
@@ -198,6 +201,13 @@ class PreemptionRules:
     def enough(self, victims: list[Running]) -> bool:
         """Whether the job's value exceeds the victims' total value. Victims of reclaim and of turns do not count."""
         return self.outweighs(sum(known.value for known in victims if self.why(known) == "rank"))
+
+    def loss(self, known: Running) -> float:
+        """See `loss`; of a gang, it is found once."""
+        found = self._losses.get(known.job.id)
+        if found is None:
+            found = self._losses[known.job.id] = loss(known, self.rules, self.now)
+        return found
 
     def outweighs(self, at_stake: float) -> bool:
         return at_stake == 0 or at_stake * self.rules.preemption.margin < self.value

@@ -18,12 +18,12 @@ class QueueCursor:
     __slots__ = ("_bases", "_filling", "_heap", "_last", "_starts", "_unmoved")
 
     def __init__(self, filling: Filling, queue: str) -> None:
-        # Stream → the part of its key that no job of its own has. It changes with starts alone.
+        self._filling = filling
+        # Stream → the part of its key that all its jobs share. It changes with starts alone.
         self._bases: dict[Stream, Key] = {}
         self._starts = self._unmoved = len(filling.starts)  # when the bases were made, and the heap
         streams = [stream for stream in filling.board.waiting.streams[queue] if stream.not_before <= filling.now]
-        self._filling = filling
-        self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
+        self._heap = [(self._key(stream, 0), stream.number, 0, stream) for stream in streams]
         self._last: tuple[Stream, int, str] | None = None  # the job of the last step
         heapify(self._heap)
 
@@ -74,6 +74,5 @@ class QueueCursor:
             self._bases.clear()
         base = self._bases.get(stream)
         if base is None:
-            whole = self._filling.fair_key(stream)
-            base = self._bases[stream] = whole[: len(whole) - len(rank)]
+            base = self._bases[stream] = self._filling.place_in_queue(stream)
         return (*base, *rank)

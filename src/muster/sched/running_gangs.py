@@ -99,6 +99,10 @@ class RunningGangs:
             self._compute_values()
         return self._by_value[pool]
 
+    def least_value(self, pool: str) -> float:
+        """The lowest value of any gang of the pool; inf when none may be preempted."""
+        return min([by_value.least for by_value in self.by_queue(pool).values()], default=inf)
+
     def privileged(self, pool: str, room: float) -> Privileged:
         """The oldest of the pool's gangs of overdue jobs: at least one, then as many as `room` accelerators hold."""
         known = self._privileged.get(pool)

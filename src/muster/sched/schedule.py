@@ -16,6 +16,7 @@ from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.fill import Filling
 from muster.sched.preemption import grow, preempt_for_queued
+from muster.sched.quiet_pools import is_quiet
 from muster.sched.reselect import reselect
 
 SOON = 60.0  # seconds after a start within which waiting jobs are compared with the started ones
@@ -36,6 +37,9 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     idle = not board.changes.shapes and not board.claims.by_job and not preempts
     if idle and not board.gangs.elastic and not board.order_may_have_changed:
         return Plan(state.version, wake_at=board.wake_at())
+    if not every and _nobody_starts_or_leaves(board, now):
+        board.changes.pools = {}
+        return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)
     filling.start_claimed()
     filling.start_restarting()
@@ -51,3 +55,12 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     return Plan(
         state.version, tuple(filling.starts), wake, (*yields, *more_yields), (*filling.claims, *claims, *more_claims)
     )
+
+
+def _nobody_starts_or_leaves(board: Board, now: float) -> bool:
+    """Whether a whole round is known to decide nothing: no request may fit that did not, and nobody can preempt."""
+    if board.changes.shapes or board.claims.by_job or board.waiting.restarting:
+        return False
+    if board.gangs.elastic or board.order_may_have_changed:
+        return False
+    return all(is_quiet(board, pool, now) for pool in board.changes.pools)

@@ -7,6 +7,7 @@ one with the largest share of the cluster's total.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from muster.core.entities.account import Account, Amount, account_name
@@ -26,6 +27,8 @@ class Shares:
     _lineages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _now: float = -1.0
     _scores: dict[str, float] = field(default_factory=dict)  # at `_now`
+    _queue_scores: dict[str, Key] = field(default_factory=dict)  # the scores of each queue's lineage
+    _below: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # queue → it, and those below
 
     def load(self, now: float) -> None:
         """Adds up the accounts of the state."""
@@ -42,6 +45,9 @@ class Shares:
     def change(self, project: str, queue: str, user: str, by: Amount, sign: int, time: float) -> None:
         """A gang took (`sign` +1) or gave back (-1) the amount `by`."""
         half_life = self.state.rules.half_life
+        for above in self.lineage(queue):
+            for below in self._below[above]:
+                self._queue_scores.pop(below, None)
         for name in (_project(project), *map(_queue, self.lineage(queue)), account_name(queue, user)):
             account = self._accounts.get(name)
             if account is None:
@@ -53,7 +59,7 @@ class Shares:
         """Sets the time for which scores are computed, and reads the cluster's totals."""
         if now != self._now:
             self._now = now
-            self._scores.clear()
+            self._forget_scores()
         totals = [0.0, 0.0, 0.0]
         for (_, node), count in self.state.kinds.items():
             totals[0] += node.accelerators * count
@@ -62,15 +68,19 @@ class Shares:
         found = (totals[0] or 1.0, totals[1] or 1.0, totals[2] or 1.0)
         if found != self._totals:
             self._totals = found
-            self._scores.clear()
+            self._forget_scores()
 
     def project(self, name: str) -> float:
         """The project's score: usage divided by weight; the smallest goes first. Queues and users work the same way."""
         return self._score(_project(name), self.state.rules.project(name).weight)
 
     def queue(self, name: str) -> Key:
-        rules = self.state.rules
-        return tuple([self._score(_queue(one), rules.queue(one).weight) for one in self.lineage(name)])
+        found = self._queue_scores.get(name)
+        if found is None:
+            rules = self.state.rules
+            found = tuple([self._score(_queue(one), rules.queue(one).weight) for one in self.lineage(name)])
+            self._queue_scores[name] = found
+        return found
 
     def user(self, queue: str, name: str) -> float:
         return self._score(account_name(queue, name), self.state.rules.queue(queue).users.get(name, 1.0))
@@ -80,7 +90,13 @@ class Shares:
         found = self._lineages.get(queue)
         if found is None:
             found = self._lineages[queue] = tuple(self.state.rules.lineage(queue))[::-1]
+            for above in found:
+                self._below[above].add(queue)
         return found
+
+    def _forget_scores(self) -> None:
+        self._scores.clear()
+        self._queue_scores.clear()
 
     def _score(self, name: str, weight: float) -> float:
         found = self._scores.get(name)

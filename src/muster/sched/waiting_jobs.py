@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from math import inf
 
 from muster.core.job import Job
 from muster.core.spec import fewest_nodes
 from muster.core.state import State
 from muster.sched.changes import Changes
+from muster.sched.failed_preemptions import QuietPool
 from muster.sched.order import Policy
 from muster.sched.place import GangRequest
 from muster.sched.pool_access import PoolAccess
@@ -34,11 +36,13 @@ class WaitingJobs:
     # Pool → its streams, highest value first.
     most_valuable: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
     overdue: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # by pool
+    _longest_overdue: dict[str, Sequence[Stream]] = field(default_factory=dict)  # by pool, until those that wait change
     restarting: dict[str, None] = field(default_factory=dict)  # jobs that lost a node of a pool with spares
     timed: dict[str, None] = field(default_factory=dict)  # for `reselect`: jobs whose place time alone will change
     _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
     _known_shapes: dict[Hashable, Shape] = field(default_factory=dict)
     _known_streams: dict[Hashable, Stream] = field(default_factory=dict)
+    quiet: dict[str, QuietPool] = field(default_factory=dict)  # pools in which nobody can preempt
     _made: int = 0  # number of streams created so far
 
     @property
@@ -49,6 +53,15 @@ class WaitingJobs:
     def users(self) -> list[str]:
         """The users whose finished jobs may change the value of a stream."""
         return list(self._user_streams)
+
+    def longest_overdue(self, pool: str, most: int) -> Sequence[Stream]:
+        """The overdue streams of the pool with the lowest first job number, at most `most`."""
+        found = self._longest_overdue.get(pool)
+        if found is None:
+            late = self.overdue[pool]
+            found = nsmallest(most, late, key=lambda stream: stream.entries[0][1])
+            self._longest_overdue[pool] = found
+        return found
 
     def add(self, job: Job, now: float) -> None:
         rules, policy = self.rules.queue(job.queue)
@@ -67,6 +80,8 @@ class WaitingJobs:
         if not stream.entries:
             self._open(stream)
         stream.add(entry)
+        if late:
+            self._forget_longest_overdue(shape)
         queued = self.queued[job.id] = Queued(job, stream, entry)
         if self.rules.rules.reselect:
             queued.turn = ((*standing.key[:-1], job.submitted_at, job.since), job.number, job.id)
@@ -75,6 +90,7 @@ class WaitingJobs:
                 self.timed[job.id] = None
         if shape.gang.spares:
             self.restarting[job.id] = None
+        self._may_end_quiet(stream)
         self.mark_changed(shape)
         self.timers.set(job.id, min(until, outdated, self.pools.next_change(job, now)))
 
@@ -82,7 +98,10 @@ class WaitingJobs:
         queued = self.queued.pop(name, None)
         if queued is None:
             return None
+        self._may_end_quiet(queued.stream)
         queued.stream.remove(queued.entry)
+        if queued.stream.overdue:
+            self._forget_longest_overdue(queued.stream.shape)
         if queued.turn is not None:
             del queued.stream.turns[bisect_left(queued.stream.turns, queued.turn)]
             self.timed.pop(name, None)
@@ -114,7 +133,9 @@ class WaitingJobs:
             value = stream.policy.value(stream.band, self.state.history)
             if value != stream.value:
                 self._drop_value(stream)
+                self._may_end_quiet(stream)
                 stream.value = value
+                self._may_end_quiet(stream)
                 for pool in stream.shape.gang.pools:
                     insort(self.most_valuable[pool], (-value, stream.number, stream))
                     self.changes.pools[pool] = None
@@ -169,6 +190,20 @@ class WaitingJobs:
         if len(self._known_streams) > 2 * len(self.queued) + 1000:
             self._known_streams = {name: one for name, one in self._known_streams.items() if one.entries}
             self._known_shapes = {name: one for name, one in self._known_shapes.items() if one.streams}
+
+    def _may_end_quiet(self, stream: Stream) -> None:
+        """The stream changes: what is known of pools where it is a candidate to preempt is outdated."""
+        for pool in stream.shape.gang.pools:
+            quiet = self.quiet.get(pool)
+            if quiet is not None:
+                if stream.overdue or stream.value > quiet.least:
+                    del self.quiet[pool]
+                else:
+                    quiet.next_value = max(quiet.next_value, stream.value)
+
+    def _forget_longest_overdue(self, shape: Shape) -> None:
+        for pool in shape.gang.pools:
+            self._longest_overdue.pop(pool, None)
 
     def _drop_value(self, stream: Stream) -> None:
         for pool in stream.shape.gang.pools:
