@@ -156,14 +156,17 @@ def test_nothing_but_what_the_build_wrote_is_sent(server: LiveServer, path: byte
 
 def test_it_is_read_anew_when_it_was_built_again(tmp_path: Path) -> None:
     site = Site(build(tmp_path / "pages"))
+    site.look()
     assert (found := site.find("/queue")) is not None
     assert found.content[""] == INDEX
     assert site.find("/assets/late-1.js") is None
     (site.folder / "assets" / "late-1.js").write_bytes(b"x")
     os.utime(site.folder / "assets", ns=(1, 1))
+    site.look()
     assert site.find("/assets/late-1.js") is not None
     (site.folder / "index.html").write_bytes(b"newer")
     os.utime(site.folder / "index.html", ns=(1, 1))
+    site.look()
     assert (found := site.find("/queue")) is not None
     assert found.content[""] == b"newer"
 

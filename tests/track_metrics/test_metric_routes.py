@@ -50,6 +50,14 @@ def test_series_with_their_summaries(server: LiveServer, job: str) -> None:
     assert server.get(f"/v1/runs/{job}/metrics", rank=5)["series"] == []
 
 
+def test_the_first_curves_come_with_the_series(server: LiveServer, job: str) -> None:
+    found = server.get(f"/v1/runs/{job}/metrics", curves=8, buckets=10)
+    assert [one["name"] for one in found["curves"]] == ["loss", "odd"]
+    assert found["curves"][0] == server.get(f"/v1/runs/{job}/metrics/loss", buckets=10)
+    assert [one["name"] for one in server.get(f"/v1/runs/{job}/metrics", curves=1)["curves"]] == ["loss"]
+    assert server.get(f"/v1/runs/{job}/metrics", rank=5, curves=1)["curves"] == []
+
+
 def test_a_curve_has_the_attempts_as_bands_and_supersedes(server: LiveServer, job: str) -> None:
     curve = server.get(f"/v1/runs/{job}/metrics/loss")
     assert (curve["points"], curve["raw"], curve["axis"], curve["rank"]) == (500, True, "step", 0)

@@ -25,11 +25,6 @@ class SeriesView(SummaryView):
     rank: int
 
 
-class SeriesList(TypedDict):
-    id: str
-    series: list[SeriesView]
-
-
 class BandView(TypedDict):
     """The part of a curve that one attempt reported."""
 
@@ -61,3 +56,9 @@ class CurveView(TypedDict):
     attempt: list[int]
     bands: list[BandView]
     smooth: NotRequired[list[JsonFloat]]  # the moving average in each bucket, if it was asked for
+
+
+class SeriesList(TypedDict):
+    id: str
+    series: list[SeriesView]
+    curves: NotRequired[list[CurveView]]  # that were asked for

@@ -190,7 +190,8 @@ def create_app(service: Service) -> FastAPI:
             described.append(page(app.openapi()))
         return HTMLResponse(described[0], headers={"Content-Security-Policy": POLICY})
 
-    app.router.routes.append(PageRoute())
+    # First: no route of the API is a page, and a page is several files that would each be compared with all routes.
+    app.router.routes.insert(0, PageRoute())
 
     app.add_middleware(Guard, service=service)
     app.add_middleware(WatchSignIns)

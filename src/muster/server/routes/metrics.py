@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 from fastapi import Path, Query
 
@@ -18,6 +18,8 @@ from muster.track.metrics.smooth import WEIGHT_MAX
 from muster.track.metrics.store import BUCKETS_MAX
 from muster.wire import NAME_MAX
 
+_HARDWARE: Final = "system/"
+_BOOKKEEPING: Final = "ledger"  # of muster.train: proves something, and measures nothing
 router = typed_router(prefix="/v1/runs/{ref}/metrics", tags=["metrics"])
 
 MetricName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00]*$")]
@@ -27,11 +29,24 @@ Edge = Annotated[float | None, Query(ge=-(2**63), le=2**63, allow_inf_nan=False)
 
 
 @router.get("", dependencies=HEAVY, openapi_extra=needs("viewer"))
-def series(ref: RunRef, leader: Leading, track: Tracked, caller: Caller, rank: Rank = None) -> SeriesList:
+def series(
+    ref: RunRef,
+    leader: Leading,
+    track: Tracked,
+    caller: Caller,
+    rank: Rank = None,
+    curves: Annotated[int, Query(ge=0, le=8, description="to add: those that a page shows first")] = 0,
+    buckets: Annotated[int, Query(ge=1, le=BUCKETS_MAX, description="of these curves")] = 600,
+) -> SeriesList:
     """Every series with its last value, extremes and counts; the series of the run itself come first."""
     run = find_run(leader, track, caller, ref)
     found = track.metrics.series(run.id, rank)
-    return {"id": run.id, "series": [_series_view(one) for one in found]}
+    answer: SeriesList = {"id": run.id, "series": [_series_view(one) for one in found]}
+    if curves:
+        names = _shown_first({one.name for one in found})[:curves]
+        drawn = [track.metrics.curve(run.id, name, rank=rank, buckets=buckets) for name in names]
+        answer["curves"] = [curve_view(run.id, one) for one in drawn]
+    return answer
 
 
 @router.get("/{name:path}", dependencies=HEAVY, openapi_extra=needs("viewer"))
@@ -87,6 +102,17 @@ def curve_view(run: str, curve: Curve) -> CurveView:
 
 def _series_view(series: Series) -> SeriesView:
     return cast(SeriesView, {"name": series.name, "rank": series.rank, **asdict(series.summary)})
+
+
+def _shown_first(names: set[str]) -> list[str]:
+    """Metrics in the order of a run's page: by what stands before the first slash, losses first. Without hardware."""
+    measured = [name for name in names if not name.startswith(_HARDWARE) and name != _BOOKKEEPING]
+    return sorted(measured, key=lambda name: (_group(name), "loss" not in name, name.casefold()))
+
+
+def _group(name: str) -> str:
+    prefix, slash, _ = name.partition("/")
+    return prefix.casefold() if slash else ""
 
 
 def _check_there(series: list[Series], name: str, rank: int | None) -> None:

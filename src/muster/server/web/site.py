@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -44,6 +45,7 @@ _HEADERS: Final = {
 }
 _FOR_EVER: Final = "public, max-age=31536000, immutable"  # an asset's name has the hash of its content
 _ASK_AGAIN: Final = "no-cache"
+_FRESH: Final = 1.0  # seconds for which the folder is not looked at again
 _ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # the best first, with how the name of such a file ends
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
@@ -84,17 +86,28 @@ class Site:
     folder: Path
     _files: Mapping[str, File] = field(default_factory=dict)
     _built_at: tuple[int, ...] = ()  # when what is in memory was written, in nanoseconds
+    _looked: float = float("-inf")  # when the folder was looked at, by the steady clock
 
     def find(self, path: str) -> File | None:
-        """The file of a path; for a page, `index.html`. Reads the folder anew when it was built again."""
+        """The file of a path; for a page, `index.html`. As the folder was when it was looked at last."""
+        is_file = path.startswith("/assets/") or _AT_ROOT.fullmatch(path)
+        return self._files.get(path if is_file else "/index.html")
+
+    def look(self) -> None:
+        """Reads the folder anew when it was built again."""
         try:
             built_at = tuple((self.folder / name).stat().st_mtime_ns for name in ("index.html", "assets"))
         except OSError:
-            return None
+            self._files, self._built_at = {}, ()
+            return
         if built_at != self._built_at:
             self._files, self._built_at = _read(self.folder), built_at
-        is_file = path.startswith("/assets/") or _AT_ROOT.fullmatch(path)
-        return self._files.get(path if is_file else "/index.html")
+        self._looked = time.monotonic()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it was looked at just now."""
+        return time.monotonic() - self._looked < _FRESH
 
     @property
     def built(self) -> bool:
@@ -102,7 +115,7 @@ class Site:
 
 
 class PageRoute(BaseRoute):
-    """The route of all pages; it takes what no other route does."""
+    """The route of all pages. No path of the API is one (`RESERVED`)."""
 
     path = "/{page}"  # in the figures of requests
 
@@ -113,7 +126,9 @@ class PageRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         site: Site = scope["app"].state.service.site
-        found = await to_thread.run_sync(site.find, scope["path"])
+        if not site.fresh:  # a page is several files at once, and a thread's turn takes longer than all else here
+            await to_thread.run_sync(site.look)
+        found = site.find(scope["path"])
         await (_missing(site) if found is None else _sent(scope, found))(scope, receive, send)
 
 
