@@ -6,7 +6,7 @@ masks; only at times at which the count is enough, the ends are carried out on t
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -81,7 +81,12 @@ class Outlook:
         self._ends = groupby(_ends(board, rules, pool, now), key=lambda end: max(end[0], now))
         self._times, self._leaving = [now], [list[Running]()]  # those that leave at each time; grow on demand
         self._at, self._marks = 0, [board.free.mark()]
-        self._masks: dict[str, tuple[list[int], list[int]]] = {}  # node → from which time on, what is free then
+        # For each time: what is free on the nodes that change then, as masks, and the time of their change before.
+        # Dictionaries of numbers alone are none of the garbage collector's concern, and a list for each node is: with
+        # thousands of nodes, one round in a hundred took five times as long.
+        self._masks: list[dict[str, int]] = [{}]
+        self._before: list[dict[str, int]] = [{}]
+        self._last: dict[str, int] = {}  # node → the last time at which it changes
         self._looked = 0  # the last time whose ends are in `_masks`
         self._fitting: dict[tuple[str, int, int], _Fitting] = {}
 
@@ -112,16 +117,13 @@ class Outlook:
         enough = fitting.totals[index] - gang.nodes
         if enough < 0 or not held.whole:
             return enough >= 0
-        needs, slots, masks = fitting.needs, self._board.free.slots, self._masks
+        needs, slots, last = fitting.needs, self._board.free.slots, self._last
         for name, (mask, _, _) in held.whole.items():
             slot = slots.get(name)
             need = needs.get(slot.cell.group, -1) if slot is not None and slot.healthy else -1
             if slot is None or need < 0:
                 continue
-            then = slot.mask
-            if name in masks:
-                since, values = masks[name]
-                then = values[bisect_right(since, index) - 1]
+            then = self._free_at(name, index) if name in last else slot.mask
             if then.bit_count() >= need > (then & ~mask).bit_count():
                 enough -= 1
                 if enough < 0:
@@ -178,28 +180,39 @@ class Outlook:
             return False
         if self._looked < self._at:
             self.back()  # masks start from what is free now
-        slots, masks, counted = self._board.free.slots, self._masks, list(self._fitting.values())
+        slots, last, counted = self._board.free.slots, self._last, list(self._fitting.values())
+        first, masks, before = self._masks[0], dict[str, int](), dict[str, int]()
         more = [0] * len(counted)
         for known in self._leaving[index]:
             for seat in known.seats:
-                slot = slots.get(seat.node)
+                name = seat.node
+                slot = slots.get(name)
                 if slot is None:
                     continue
-                if seat.node not in masks:
-                    masks[seat.node] = [0], [slot.mask]
-                since, values = masks[seat.node]
-                before = values[-1].bit_count()
-                if since[-1] != index:
-                    since.append(index)
-                    values.append(values[-1])
-                values[-1] |= mask_of(seat.devices)
+                old = masks.get(name)
+                if old is None:
+                    since = last.get(name)
+                    if since is None:
+                        since, first[name] = 0, slot.mask
+                    old = self._masks[since][name]
+                    last[name], before[name] = index, since
+                new = masks[name] = old | mask_of(seat.devices)
                 for place, one in enumerate(counted):
-                    if before < one.needs.get(slot.cell.group, -1) <= values[-1].bit_count() and slot.healthy:
+                    if old.bit_count() < one.needs.get(slot.cell.group, -1) <= new.bit_count() and slot.healthy:
                         more[place] += 1
+        self._masks.append(masks)
+        self._before.append(before)
         for place, one in enumerate(counted):
             one.totals.append(one.totals[-1] + more[place])
         self._looked = index
         return True
+
+    def _free_at(self, name: str, index: int) -> int:
+        """What is free on a node that changes, as a mask."""
+        at = self._last[name]
+        while at > index:
+            at = self._before[at][name]
+        return self._masks[at][name]
 
     def _fitting_for(self, ask: Resources) -> _Fitting | None:
         """The count for such asks, up to `_looked`; None for an ask of no whole accelerators."""
@@ -212,12 +225,13 @@ class Outlook:
             needs, slots = self._needs(ask), self._board.free.slots
             more = [0] * (self._looked + 1)
             more[0] = self._board.free.fitting(ask, self.pool)
-            for name, (since, masks) in self._masks.items():
-                need = needs.get(slots[name].cell.group, -1)
-                if need >= 0 and slots[name].healthy and masks[0].bit_count() < need:
-                    place = next((place for place, mask in enumerate(masks) if mask.bit_count() >= need), None)
-                    if place is not None:
-                        more[since[place]] += 1
+            for index in range(1, self._looked + 1):
+                before = self._before[index]
+                for name, mask in self._masks[index].items():
+                    need = needs.get(slots[name].cell.group, -1)
+                    if need >= 0 and slots[name].healthy:
+                        old = self._masks[before[name]][name]
+                        more[index] += old.bit_count() < need <= mask.bit_count()
             found = self._fitting[key] = _Fitting(needs, list(accumulate(more)))
         return found
 
