@@ -12,9 +12,11 @@ from collections import Counter
 from math import inf
 from operator import attrgetter, itemgetter
 
+from muster.core.entities.demand import Typical
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
+from muster.sched.capacity.grades import Grades
 from muster.sched.capacity.slot import IdleKey, Slot
 from muster.sched.capacity.tally import Tally
 
@@ -24,8 +26,8 @@ _NONE: frozenset[Slot] = frozenset()
 
 class PoolIndex:
     __slots__ = (
-        "_kept", "cells", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool", "room",
-        "rules", "slots", "spares", "stale", "tallies", "total", "wants",
+        "_kept", "cells", "grades", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool",
+        "room", "rules", "slots", "spares", "stale", "tallies", "total", "wants",
     )  # fmt: skip
 
     def __init__(self, pool: str, rules: PoolRules) -> None:
@@ -37,6 +39,7 @@ class PoolIndex:
         self.holders: dict[str, dict[str, Slot]] = {}  # name from the nodes' `holds` label → these nodes
         self.grew = 0
         self._kept: frozenset[Slot] | None = None  # the spares while their choice is fixed
+        self.grades = Grades()  # its nodes by what they are worth to typical work
         self._clear()
 
     def set_rules(self, rules: PoolRules) -> None:
@@ -46,6 +49,13 @@ class PoolIndex:
             self._rebuild(self.levels)
         elif spares != self.spares:
             self._rebuild(self.names)
+
+    def judge_by(self, typical: Typical) -> None:
+        """What work typically asks for from now on."""
+        if self.grades.use(typical):
+            for slot in self.slots.values():
+                slot.places = ()
+                self.grades.touch(slot)
 
     def index_label(self, label: str) -> bool:
         """Whether any node carries the label. If so, cells are separated by it from now on."""
@@ -89,6 +99,7 @@ class PoolIndex:
         """Updates the index with what is free on the slot now."""
         cell = slot.cell
         group = cell.group
+        self.grades.touch(slot)
         if not slot.healthy:
             bucket = -1
         elif slot.devices:
@@ -165,6 +176,7 @@ class PoolIndex:
     def _rebuild(self, names: tuple[str, ...]) -> None:
         self.names = names
         self._clear()
+        self.grades.clear()
         for slot in self.slots.values():
             self._settle(slot)
 
@@ -186,7 +198,7 @@ class PoolIndex:
             self.stale.add(cell)
         slot.cell, slot.place = cell, (cell.labels[: len(self.levels)], slot.key)
         slot.bit, slot.bucket, slot.odd, slot.room, slot.shared = 1 << len(cell.slots), -1, False, 0, []
-        slot.idle = None
+        slot.idle, slot.places = None, ()
         cell.slots.append(slot)
         self.update_closing(slot)
         self.refresh(slot)
@@ -241,6 +253,7 @@ class PoolIndex:
                 slot.bit = 1 << index
                 if slot.bucket >= 0:
                     cell.masks[slot.bucket] |= slot.bit
+            self.grades.forget(cell)
         self.stale.clear()
 
 

@@ -32,10 +32,16 @@ def single(gang: GangRequest, free: Free, order: Order) -> tuple[Seat, ...] | No
             if view.holds(slot) and (require is None or slot.labels.get(require)):
                 if slot.name not in gang.avoid:
                     return (view.seat(slot),)
-                late = late or slot
+                late = late or view.seat(slot)
         if late is not None:
-            return (view.seat(late),)
+            return (late,)
     return None
+
+
+def thriftiest(view: View) -> Iterator[Slot]:
+    """Nodes on which the worker takes the least away from what typical work could use (`grades`); of equal ones as
+    `fullest`."""
+    return view.pool_index.grades.order(view)
 
 
 def fullest(view: View) -> Iterator[Slot]:

@@ -14,6 +14,7 @@ from muster.sched.spares import Size, size
 
 if TYPE_CHECKING:
     from muster.sched.capacity.cells import Cell
+    from muster.sched.capacity.grades import Place
 
 Key = tuple[tuple[str | int, ...], str]  # sort key for natural order: n2 before n10
 Part = tuple[int, Key, int, "Slot"]  # thousandths left, node key, device, slot; the first three are unique
@@ -22,11 +23,11 @@ Saved = tuple["Slot", int, int, int, dict[int, int]]
 
 
 class Slot:
-    """One node. `cell`, `place`, `bit`, `bucket`, `idle`, `odd`, `room` and `shared` are maintained by the index."""
+    """One node. The index maintains `cell`, `place`, `places`, `bit`, `bucket`, `idle`, `odd`, `room` and `shared`."""
 
     __slots__ = (
         "bit", "bucket", "cell", "closes", "cpu", "devices", "healthy", "holds", "idle", "key", "labels", "links",
-        "mask", "memory", "name", "odd", "parts", "place", "pool", "room", "shared", "size", "total",
+        "mask", "memory", "name", "odd", "parts", "place", "places", "pool", "room", "shared", "size", "total",
     )  # fmt: skip
 
     cell: Cell
@@ -44,6 +45,7 @@ class Slot:
         self.bit, self.bucket, self.odd = 0, -1, False
         self.shared: list[Part] = []  # its entries in the index of shared accelerators
         self.idle: IdleKey | None = None  # its entry among the idle nodes of a pool with spares
+        self.places: tuple[Place, ...] = ()  # its entries in the index of what nodes are worth
         self.healthy, self.closes = False, inf
         self.cpu = self.memory = self.mask = 0
         self.parts: dict[int, int] = {}

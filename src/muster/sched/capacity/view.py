@@ -21,13 +21,14 @@ Labels = tuple[str, ...]
 
 
 class View:
-    __slots__ = ("_masks", "gang", "kept", "late", "needs", "out", "pool_index", "share", "sharers", "wanted")
+    __slots__ = ("_masks", "gang", "kept", "late", "left", "needs", "out", "pool_index", "share", "sharers", "wanted")
 
     def __init__(self, pool_index: PoolIndex, gang: GangRequest, wanted: Wanted) -> None:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
         self.share = WHOLE if gang.ask.share >= WHOLE else round_to_slice(gang.ask.share, pool_index.rules.slices)
         self.kept = pool_index.kept(gang.spares) if pool_index.spares else None  # spares, which it may not use
+        self.left: int | None = None  # what the chosen device has left, WHOLE of a free one; None: the tightest fit
         self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
         self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
@@ -108,7 +109,12 @@ class View:
         if not count:
             return Seat(slot.name)
         if self.share < WHOLE:
-            part = slot.part(self.share)
+            if self.left is None:
+                part = slot.part(self.share)
+            elif self.left < WHOLE:
+                part = slot.part(self.left)
+            else:
+                part = None
             device = part[1] if part else pick_devices(slot.mask, 1, slot.links)[0]
             return Seat(slot.name, (device,), self.share)
         return Seat(slot.name, pick_devices(slot.mask, count, slot.links))
