@@ -29,7 +29,7 @@ from _gradient import Gradient
 from _machine import write
 from _mixes import MIXES, Mix
 from muster.core.entities import Node
-from muster.core.entities.demand import learn_demand, typical_of
+from muster.core.entities.demand import learn_demand, typical_work
 from muster.core.job import Job
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
@@ -103,7 +103,7 @@ def filled(mix: Mix, placement: str, seed: int) -> tuple[float, float, float]:
         if placement == "pack":
             job = Job("job", number, "p", "q", "u", spec, float(number), since=0.0, ask=ask)
             learn_demand(state, job, float(number), Changes())
-            free.judge_by(typical_of(state))
+            free.set_typical(typical_work(state))
         seats = choose(GangRequest(ask, 1, ("main",)), free)
         if seats is not None:
             free.take(seats, ask)

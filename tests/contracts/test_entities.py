@@ -169,8 +169,7 @@ SAMPLES: dict[str, list[Event]] = {
     "rules": [Event(RulesSet({"half_life": 3600.0}, "half_life: 1h"), 1.0)],
     "account": ATTEMPT,
     "demand": [job_event(1, gpus=2), job_event(2, gpus=0), job_event(3, gpus=2)],
-    "demand_count": [job_event(1, gpus=2), job_event(2, gpus=1)],
-    "typical": [job_event(number, gpus=number % 3) for number in range(1, 20)],
+    "typical_work": [job_event(number, gpus=number % 3) for number in range(1, 24)],
     "ledger": ATTEMPT,
     "node_record": [
         *ATTEMPT,

@@ -14,7 +14,7 @@ from muster.core.entities.base import EntityType
 from muster.core.entities.budget import BUDGETS
 from muster.core.entities.certificate import CERTIFICATES
 from muster.core.entities.charged_day import CHARGED_DAYS
-from muster.core.entities.demand import DEMAND_COUNTS, DEMANDS, TYPICAL
+from muster.core.entities.demand import DEMANDS, TYPICAL_WORK
 from muster.core.entities.ledger import LEDGERS
 from muster.core.entities.node import ENGINE, NODES, Node
 from muster.core.entities.node_record import NODE_RECORDS
@@ -61,7 +61,6 @@ ENTITIES: Final[dict[str, EntityType[Any]]] = {
         SIGNING_KEYS,
         PROVIDER_ACCOUNTS,
         DEMANDS,
-        DEMAND_COUNTS,
-        TYPICAL,
+        TYPICAL_WORK,
     )
 }

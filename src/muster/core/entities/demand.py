@@ -1,7 +1,8 @@
 """What work asks for on this cluster, learnt from what is submitted: the requests that are typical of it.
 
-Each request that was made lately has a weight, which halves every two weeks. The weights that the scheduler uses are
-those of the last refresh, so that it need not follow each job. All of it is folded from the events.
+Each request that was made lately has a weight, which halves every two weeks. Of a cluster that has seen many jobs only
+an eighth is counted, so that most submissions change nothing here. The weights that the scheduler uses are replaced
+only when they have shifted. All of it is folded from the events.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from muster.core.entities.base import EntityType, from_fields
+from muster.core.entities.base import EntityType
 from muster.core.payload import Doc
-from muster.core.resources import Resources
+from muster.core.resources import WHOLE, Resources
 
 if TYPE_CHECKING:
     from muster.core.job import Job
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 HALF_LIFE: Final = 14 * 86_400.0  # seconds
 MOST: Final = 64  # requests that are remembered; the lightest is dropped for another
 USED: Final = 32  # of these, the heaviest, by which nodes are judged
-FIRST: Final = 16  # jobs until the first refresh; later ones are due when half as many are new as are known
+EVERY: Final = 64  # the first jobs, all of which are counted
+SAMPLE: Final = 8  # of later ones, one in so many is
+FIRST: Final = 16  # jobs until the weights are first looked at; then again when as many jobs came as are known
+LONGEST: Final = 8192  # jobs after which they are looked at in any case
+SHIFT: Final = 0.1  # of all weight: a smaller shift leaves the weights that the scheduler uses as they are
 _NOTHING: Final = 1e-6  # a weight below it does not count
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Demand:
     """A request that was made: how often, each time counted less as it gets older. `at`: as of when, in seconds."""
 
@@ -34,7 +39,7 @@ class Demand:
     at: float = 0.0
 
     def __deepcopy__(self, memo: object) -> Demand:
-        return Demand(self.ask, self.weight, self.at)  # snapshots copy all of them
+        return self  # snapshots copy all of them
 
     def now(self, time: float) -> float:
         past = time - self.at
@@ -49,77 +54,95 @@ class Shape:
     weight: float
 
 
+Shapes = tuple[Shape, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Typical:
-    """The typical requests for accelerators as of the last refresh, the heaviest first. `epoch` counts these."""
+class TypicalWork:
+    """The typical requests for accelerators, the heaviest first. `due`: the number of the job at which they are looked
+    at again."""
 
-    shapes: tuple[Shape, ...] = ()
-    epoch: int = 0
-
-    def __deepcopy__(self, memo: object) -> Typical:
-        return self
-
-
-@dataclass(slots=True)
-class DemandCount:
-    """Jobs since the last refresh, and after how many the next one is due."""
-
-    new: int = 0
+    shapes: Shapes = ()
     due: int = FIRST
+
+    def __deepcopy__(self, memo: object) -> TypicalWork:
+        return self
 
 
 def _decode(doc: Doc) -> Demand:
     return Demand(Resources(**doc["ask"]), doc["weight"], doc["at"])
 
 
-def _decode_typical(doc: Doc) -> Typical:
-    return Typical(tuple([Shape(Resources(**shape["ask"]), shape["weight"]) for shape in doc["shapes"]]), doc["epoch"])
+def _decode_typical(doc: Doc) -> TypicalWork:
+    shapes = tuple([Shape(Resources(**shape["ask"]), shape["weight"]) for shape in doc["shapes"]])
+    return TypicalWork(shapes, doc["due"])
 
 
 DEMANDS = EntityType("demand", _decode)
-DEMAND_COUNTS = EntityType("demand_count", from_fields(DemandCount))
-TYPICAL = EntityType("typical", _decode_typical)
-CLUSTER: Final = "cluster"  # the name of the only entity of the last two kinds
-UNKNOWN: Final = Typical()
+TYPICAL_WORK = EntityType("typical_work", _decode_typical)
+CLUSTER: Final = "cluster"  # the name of the only entity of the last kind
+UNKNOWN: Final = TypicalWork()
 
 
-def typical_of(state: State) -> Typical:
-    return TYPICAL.all(state).get(CLUSTER, UNKNOWN)
+def typical_work(state: State) -> TypicalWork:
+    return TYPICAL_WORK.all(state).get(CLUSTER, UNKNOWN)
 
 
 def learn_demand(state: State, job: Job, time: float, changes: Changes) -> None:
     """The job asks for something: a fold calls this once for it."""
-    name, ask = _rounded(job.ask)
+    number = job.number
+    if number <= EVERY:
+        _count(state, job.ask, max(job.spec.num_nodes, 1), time, changes)
+    elif not _mixed(number) % SAMPLE:
+        _count(state, job.ask, max(job.spec.num_nodes, 1) * SAMPLE, time, changes)
+    typical = typical_work(state)
+    if number < typical.due:
+        return
+    weights = {demand.ask: demand.now(time) for _, demand in sorted(DEMANDS.all(state).items())}
+    due = number + min(max(FIRST, int(sum(weights.values()))), LONGEST)
+    usable = [ask for ask in weights if ask.accelerators and weights[ask] > _NOTHING]
+    heaviest = sorted(usable, key=lambda ask: -weights[ask])[:USED]
+    shapes = tuple([Shape(ask, weights[ask]) for ask in heaviest])
+    if _shifted(typical.shapes, shapes) < SHIFT:
+        shapes = typical.shapes
+    TYPICAL_WORK.put(state, CLUSTER, TypicalWork(shapes, due), changes)
+
+
+def _count(state: State, asked: Resources, workers: int, time: float, changes: Changes) -> None:
+    name, ask = _rounded(asked)
     known = DEMANDS.all(state)
     demand = known.get(name) or Demand(ask, 0.0, time)
-    demand.weight, demand.at = demand.now(time) + max(job.spec.num_nodes, 1), max(time, demand.at)
-    DEMANDS.put(state, name, demand, changes)
+    DEMANDS.put(state, name, Demand(ask, demand.now(time) + workers, max(time, demand.at)), changes)
     known = DEMANDS.all(state)
     if len(known) > MOST:
         lightest = min((other for other in known if other != name), key=lambda other: (known[other].now(time), other))
         DEMANDS.drop(state, lightest, changes)
-    count = DEMAND_COUNTS.all(state).get(CLUSTER) or DemandCount()
-    count.new += 1
-    if count.new >= count.due:
-        weights = {name: demand.now(time) for name, demand in known.items()}
-        count.new, count.due = 0, max(FIRST, int(sum(weights.values())) // 2)
-        usable = [name for name in weights if known[name].ask.accelerators and weights[name] > _NOTHING]
-        heaviest = sorted(usable, key=lambda name: (-weights[name], name))[:USED]
-        shapes = tuple([Shape(known[name].ask, weights[name]) for name in heaviest])
-        TYPICAL.put(state, CLUSTER, Typical(shapes, typical_of(state).epoch + 1), changes)
-    DEMAND_COUNTS.put(state, CLUSTER, count, changes)
+
+
+def _shifted(old: Shapes, new: Shapes) -> float:
+    """The part of all weight by which they differ."""
+    before, after = ({shape.ask: shape.weight for shape in shapes} for shapes in (old, new))
+    most, least = sum(before.values()) or 1.0, sum(after.values()) or 1.0
+    asks = before | after
+    return sum(abs(before.get(ask, 0.0) / most - after.get(ask, 0.0) / least) for ask in asks) / 2
+
+
+def _mixed(number: int) -> int:
+    """A number without pattern: every eighth job may be one of a kind, as of an array."""
+    return (number * 2_654_435_761 & 0xFFFF_FFFF) >> 16
 
 
 @lru_cache(maxsize=4096)
 def _rounded(ask: Resources) -> tuple[str, Resources]:
-    """A name for the request, and the request with its CPUs rounded up to three digits and its memory to two: requests
-    that differ by less are one."""
-    cpus, memory = _digits(ask.milli_cpus, 3), _digits(ask.memory, 2)
-    kind = f"{ask.accelerator}:{ask.accelerators}x{ask.share}/{ask.accelerator_memory}" if ask.accelerators else "none"
-    rounded = Resources(cpus, memory, ask.accelerators, ask.accelerator, ask.share, ask.accelerator_memory)
+    """A name for the request, and the request rounded up: its CPUs to two digits, its memory to one, a part of an
+    accelerator to a twentieth. Requests that differ by less are one."""
+    cpus, memory = _digits(ask.milli_cpus, 2), _digits(ask.memory, 1)
+    share = min(-(-ask.share // 50) * 50, WHOLE - 1) if ask.share < WHOLE else WHOLE
+    kind = f"{ask.accelerator}:{ask.accelerators}x{share}/{ask.accelerator_memory}" if ask.accelerators else "none"
+    rounded = Resources(cpus, memory, ask.accelerators, ask.accelerator, share, ask.accelerator_memory)
     return f"{kind} {cpus} {memory}", rounded
 
 
 def _digits(number: int, digits: int) -> int:
-    step = 10 ** max(len(str(number)) - digits, 0)
+    step = int(10 ** max(len(str(number)) - digits, 0))
     return -(-number // step) * step

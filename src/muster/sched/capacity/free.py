@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from math import inf
 
 from muster.core.entities import Node
-from muster.core.entities.demand import UNKNOWN, Typical
+from muster.core.entities.demand import UNKNOWN, TypicalWork
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
@@ -45,7 +45,7 @@ class Free:
         pool_index = self.pool_indexes.get(node.pool)
         if pool_index is None:
             pool_index = self.pool_indexes[node.pool] = PoolIndex(node.pool, rules)
-            pool_index.judge_by(self._typical)
+            pool_index.set_typical(self._typical)
         elif pool_index.rules is not rules:
             self.hardware += 1
             pool_index.set_rules(rules)
@@ -71,12 +71,12 @@ class Free:
             ):  # fmt: skip
                 self._grow(pool_index)
 
-    def judge_by(self, typical: Typical) -> None:
+    def set_typical(self, typical: TypicalWork) -> None:
         """What work typically asks for from now on: it changes where single workers go, and not what fits."""
         if typical is not self._typical:
             self._typical = typical
             for pool_index in self.pool_indexes.values():
-                pool_index.judge_by(typical)
+                pool_index.set_typical(typical)
 
     def drop(self, name: str) -> None:
         slot = self.slots.pop(name, None)

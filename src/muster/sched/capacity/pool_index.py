@@ -12,11 +12,11 @@ from collections import Counter
 from math import inf
 from operator import attrgetter, itemgetter
 
-from muster.core.entities.demand import Typical
+from muster.core.entities.demand import TypicalWork
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
-from muster.sched.capacity.grades import Grades
+from muster.sched.capacity.node_classes import NodeClasses
 from muster.sched.capacity.slot import IdleKey, Slot
 from muster.sched.capacity.tally import Tally
 
@@ -26,7 +26,7 @@ _NONE: frozenset[Slot] = frozenset()
 
 class PoolIndex:
     __slots__ = (
-        "_kept", "cells", "grades", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool",
+        "_kept", "cells", "classes", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool",
         "room", "rules", "slots", "spares", "stale", "tallies", "total", "wants",
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ class PoolIndex:
         self.holders: dict[str, dict[str, Slot]] = {}  # name from the nodes' `holds` label → these nodes
         self.grew = 0
         self._kept: frozenset[Slot] | None = None  # the spares while their choice is fixed
-        self.grades = Grades()  # its nodes by what they are worth to typical work
+        self.classes = NodeClasses()  # its nodes by what typical work could use of them
         self._clear()
 
     def set_rules(self, rules: PoolRules) -> None:
@@ -50,12 +50,12 @@ class PoolIndex:
         elif spares != self.spares:
             self._rebuild(self.names)
 
-    def judge_by(self, typical: Typical) -> None:
+    def set_typical(self, typical: TypicalWork) -> None:
         """What work typically asks for from now on."""
-        if self.grades.use(typical):
+        if self.classes.set_typical(typical):
             for slot in self.slots.values():
-                slot.places = ()
-                self.grades.touch(slot)
+                slot.classes = ()
+                self.classes.touch(slot)
 
     def index_label(self, label: str) -> bool:
         """Whether any node carries the label. If so, cells are separated by it from now on."""
@@ -83,7 +83,9 @@ class PoolIndex:
             del self.holders[word][slot.name]
         slot.healthy = False
         self.refresh(slot)
-        slot.cell.group.closing.discard(slot)
+        group = slot.cell.group
+        group.closing.discard(slot)
+        group.ratios -= Counter([slot.each])
         slot.cell.slots.remove(slot)
         self.stale.add(slot.cell)
 
@@ -99,7 +101,7 @@ class PoolIndex:
         """Updates the index with what is free on the slot now."""
         cell = slot.cell
         group = cell.group
-        self.grades.touch(slot)
+        self.classes.touch(slot)
         if not slot.healthy:
             bucket = -1
         elif slot.devices:
@@ -115,6 +117,11 @@ class PoolIndex:
             if slot.parts or slot.shared:
                 room += self._refresh_parts(slot, group)
             self.room += room - slot.room
+            cpu_each, memory_each = slot.each
+            short = bucket > 0 and (slot.cpu < cpu_each * bucket or slot.memory < memory_each * bucket)
+            if short != slot.short:
+                slot.short = short
+                group.short += 1 if short else -1
         else:
             room = slot.cpu if bucket >= 0 else 0
         cell.room += room - slot.room
@@ -176,7 +183,7 @@ class PoolIndex:
     def _rebuild(self, names: tuple[str, ...]) -> None:
         self.names = names
         self._clear()
-        self.grades.clear()
+        self.classes.clear()
         for slot in self.slots.values():
             self._settle(slot)
 
@@ -189,6 +196,7 @@ class PoolIndex:
             self.wants.clear()
             self.tallies.clear()
         group.add_hardware(slot.total, units)
+        group.ratios[slot.each] += 1
         where = tuple([slot.labels.get(name, "") for name in self.names])
         cell = self.cells.get((kind, where))
         if cell is None:
@@ -198,7 +206,7 @@ class PoolIndex:
             self.stale.add(cell)
         slot.cell, slot.place = cell, (cell.labels[: len(self.levels)], slot.key)
         slot.bit, slot.bucket, slot.odd, slot.room, slot.shared = 1 << len(cell.slots), -1, False, 0, []
-        slot.idle, slot.places = None, ()
+        slot.idle, slot.classes, slot.short = None, (), False
         cell.slots.append(slot)
         self.update_closing(slot)
         self.refresh(slot)
@@ -253,7 +261,7 @@ class PoolIndex:
                 slot.bit = 1 << index
                 if slot.bucket >= 0:
                     cell.masks[slot.bucket] |= slot.bit
-            self.grades.forget(cell)
+            self.classes.forget(cell)
         self.stale.clear()
 
 

@@ -38,10 +38,14 @@ def single(gang: GangRequest, free: Free, order: Order) -> tuple[Seat, ...] | No
     return None
 
 
-def thriftiest(view: View) -> Iterator[Slot]:
-    """Nodes on which the worker takes the least away from what typical work could use (`grades`); of equal ones as
-    `fullest`."""
-    return view.pool_index.grades.order(view)
+def least_lost(view: View) -> Iterator[Slot]:
+    """Nodes on which the worker takes the least away from what typical work could use; of equal ones as `fullest`.
+
+    Where accelerators are all that can run out, they are all that counts.
+    """
+    if view.share == WHOLE and all(group.strands_none(view.gang.ask) for group, _ in view.wanted):
+        return fullest(view)
+    return view.pool_index.classes.order(view)
 
 
 def fullest(view: View) -> Iterator[Slot]:

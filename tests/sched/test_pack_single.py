@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.entities import Node
-from muster.core.entities.demand import Shape, Typical
+from muster.core.entities.demand import Shape, TypicalWork
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
@@ -26,12 +26,12 @@ def machine(name: str, cpus: int, accelerators: int, kind: str = "A") -> Node:
     return node
 
 
-def placed(nodes: list[Node], ask: Resources, typical: Typical | None = None) -> Seat | None:
+def placed(nodes: list[Node], ask: Resources, typical: TypicalWork | None = None) -> Seat | None:
     free = Free()
     for node in nodes:
         free.set(node, PoolRules())
     if typical is not None:
-        free.judge_by(typical)
+        free.set_typical(typical)
     seats = PLACEMENTS.get("pack").place(GangRequest(ask, 1, ("main",)), free)
     return seats[0] if seats else None
 
@@ -62,12 +62,15 @@ def test_without_a_difference_it_is_the_fullest_node() -> None:
 
 
 def test_a_node_that_typical_work_needs_whole_is_left_whole() -> None:
-    """Of two nodes with 4 and 5 free accelerators, the fuller one is just what typical work of 4 needs."""
+    """Of two nodes with 4 and 5 free accelerators, the fuller one is just what typical work of 4 needs.
+
+    The worker asks for more CPUs than a node has for each accelerator: otherwise the fullest node is taken.
+    """
     four, five = machine("four", 64, 8), machine("five", 64, 8)
-    four.take(Seat("four", (0, 1, 2, 3)), replace(ROUND, milli_cpus=32_000, accelerators=4))
-    five.take(Seat("five", (0, 1, 2)), replace(ROUND, milli_cpus=24_000, accelerators=3))
-    typical = Typical((Shape(Resources(32_000, 0, 4, "GPU"), 90.0), Shape(ROUND, 10.0)), 1)
-    seat = placed([four, five], ROUND, typical)
+    four.take(Seat("four", (0, 1, 2, 3)), replace(ROUND, milli_cpus=24_000, accelerators=4))
+    five.take(Seat("five", (0, 1, 2)), replace(ROUND, milli_cpus=20_000, accelerators=3))
+    typical = TypicalWork((Shape(Resources(32_000, 0, 4, "GPU"), 90.0), Shape(ROUND, 10.0)), 1)
+    seat = placed([four, five], replace(ROUND, milli_cpus=8_500), typical)
     assert seat is not None
     assert seat.node == "five"
 
@@ -77,7 +80,7 @@ def test_a_part_goes_where_what_is_left_over_is_of_use() -> None:
     node = machine("n", 64, 4)
     node.take(Seat("n", (0,), 500), replace(ROUND, milli_cpus=1_000, share=500))
     node.take(Seat("n", (1,), 300), replace(ROUND, milli_cpus=1_000, share=300))
-    typical = Typical(
+    typical = TypicalWork(
         (Shape(Resources(1_000, 0, 1, "GPU", 500), 90.0), Shape(Resources(1_000, 0, 1, "GPU", 200), 1.0)), 1
     )
     seat = placed([node], Resources(1_000, 0, 1, "GPU", 200), typical)
@@ -99,13 +102,13 @@ def test_an_index_that_follows_changes_places_as_a_new_one(seed: int) -> None:
         for count, share in draw.choices([(0, WHOLE), (1, WHOLE), (1, 300), (1, 550), (2, WHOLE), (4, WHOLE)], k=12)
     ]
     free, rules, held = Free(), PoolRules(), list[tuple[Seat, Resources]]()
-    typical = Typical()
+    typical = TypicalWork()
     for node in nodes.values():
         free.set(node, rules)
     for step in range(250):
         if step % 60 == 30:
-            typical = Typical(tuple(Shape(ask, draw.random() * 50) for ask in draw.sample(asks, 5)), step)
-            free.judge_by(typical)
+            typical = TypicalWork(tuple(Shape(ask, draw.random() * 50) for ask in draw.sample(asks, 5)), step)
+            free.set_typical(typical)
         if step % 50 == 49:
             gone = nodes.pop(draw.choice(sorted(nodes)))
             free.drop(gone.name)
@@ -115,7 +118,7 @@ def test_an_index_that_follows_changes_places_as_a_new_one(seed: int) -> None:
         anew = Free()
         for node in draw.sample(list(nodes.values()), len(nodes)):
             anew.set(node, rules)
-        anew.judge_by(typical)
+        anew.set_typical(typical)
         seats = PLACEMENTS.get("pack").place(gang, free)
         assert seats == PLACEMENTS.get("pack").place(gang, anew)
         mark = free.mark()
