@@ -146,7 +146,7 @@ class NodeClasses:
                 if slot.memory > one.memory:
                     one.memory = slot.memory
         self._dirty.clear()
-        if any([nodes.dead() > CLASSES for nodes in self._types.values()]):
+        if any(nodes.dead() > CLASSES for nodes in self._types.values()):
             self.clear()
             for slot in slots.values():
                 slot.classes = ()
