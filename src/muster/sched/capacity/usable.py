@@ -25,6 +25,10 @@ PARTS: Final = 1000  # thousandths: resolution of what is left of shared acceler
 LEFT: Final = 50  # thousandths: resolution of what is left of one shared accelerator
 PRIOR: Final = 4.0  # how many requests the node's own ratio counts as
 WHOLE_NODE: Final = 0.25  # of these, requests for all of the node
+OWN: Final = 2  # shapes that stand for the node's own ratio, before the known ones
+# Usable accelerators that going to an idle node costs in addition, if all known work wants whole nodes. Nodes with less
+# free cost less: work gathers on full nodes and others become idle as it ends, for those that need them whole.
+EMPTINESS: Final = 6.0
 
 Levels = tuple[int, int, int, int]  # free: whole accelerators, levels of CPUs, of memory, of shared accelerators in sum
 Need = tuple[int, int, int, int]  # a request: accelerators, thousandths of each, levels of CPUs and of memory
@@ -42,7 +46,8 @@ class NodeType:
     """Nodes with the same hardware: levels of what is free on them, and the accelerators that are usable with it."""
 
     __slots__ = (
-        "_lost_parts", "_shapes", "_usable", "cpu_step", "memory_step", "order", "plain", "plenty", "total",
+        "_emptiness", "_lost_parts", "_shapes", "_usable", "cpu_step", "memory_step", "order", "plain", "plenty",
+        "total",
     )  # fmt: skip
 
     def __init__(self, total: Resources, typical: tuple[Shape, ...]) -> None:
@@ -55,6 +60,7 @@ class NodeType:
         self._shapes = () if self.plain else _shapes(total, typical)
         most = max([_bytes_per_cpu(cpu, memory) for _, _, cpu, memory, _ in self._shapes], default=0.0)
         self.plenty = 2.0 ** ceil(log2(most)) if 0 < most < inf else most  # which seldom changes
+        self._emptiness = EMPTINESS * _whole_nodes(total, self._shapes[OWN:]) / max(total.accelerators, 1)
         self._usable: dict[Levels, float] = {}
         self._lost_parts: dict[int, float] = {}
 
@@ -108,7 +114,8 @@ class NodeType:
                 whole -= count
             memory = PLENTY if memory == PLENTY else max(memory - bytes_, 0)
             levels = (whole, cpu - cpus if cpu > cpus else 0, memory, shared)
-            yield one, round(lost - (known[levels] if levels in known else self.usable(levels)), 9)
+            lost -= known[levels] if levels in known else self.usable(levels)
+            yield one, round(lost + self._emptiness * one.levels[0], 9)
 
     def usable(self, levels: Levels) -> float:
         found = self._usable.get(levels)
@@ -151,6 +158,14 @@ def _shapes(total: Resources, typical: tuple[Shape, ...]) -> tuple[tuple[int, in
     # Over all requests, also those that need other hardware: so what few can use is given up before what many want.
     everything = PRIOR + sum([weight for _, weight in known])
     return tuple([(*shape[:4], shape[4] / everything) for shape in found])
+
+
+def _whole_nodes(total: Resources, known: tuple[tuple[int, int, int, int, float], ...]) -> float:
+    """The part of the accelerators that are asked for by requests for whole nodes of several accelerators."""
+    asked = [(count, count * share * weight) for count, share, _, _, weight in known]
+    everything = sum([amount for _, amount in asked])
+    whole = sum([amount for count, amount in asked if count >= max(total.accelerators, 2)])
+    return whole / everything if everything else 0.0
 
 
 def _bytes_per_cpu(cpu: int, memory: int) -> float:
