@@ -168,6 +168,8 @@ SAMPLES: dict[str, list[Event]] = {
     "study_progress": STUDY,
     "rules": [Event(RulesSet({"half_life": 3600.0}, "half_life: 1h"), 1.0)],
     "account": ATTEMPT,
+    "demand": [job_event(1, gpus=2), job_event(2, gpus=0), job_event(3, gpus=2)],
+    "typical_work": [job_event(number, gpus=number % 3) for number in range(1, 24)],
     "ledger": ATTEMPT,
     "node_record": [
         *ATTEMPT,

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.period import Period, months
+from muster.monitor import rollup
 from muster.monitor.report.facts import (
     AttemptFact,
     CostFact,
@@ -91,6 +92,17 @@ def test_utilisation_counts_what_is_out_of_service_as_provisioned_and_says_so() 
 
 def test_fragmentation_is_what_no_common_gang_fits_on() -> None:
     assert found(facts(use=[used()]))["fragmentation"].value == pytest.approx(1 / 3)
+
+
+def test_stranded_accelerators_by_what_is_missing_and_by_pool() -> None:
+    sample = {rollup.FREE: 4000, rollup.NO_CPUS: 1500, rollup.NO_MEMORY: 0, rollup.NO_REST: 500}
+    (_, bucket), *_ = held(sample, 1000 * OCT, 1000 * OCT + 60_000, rollup.MINUTE)
+    shown = found(facts(use=[UseFact(OCT, pool, bucket) for pool in ("a100", rollup.ALL)]))["stranded"]
+    assert shown.value == pytest.approx(0.5)
+    assert shown.details["lacking_cpus_hours"] == pytest.approx(1.5 / 60)
+    assert shown.details["lacking_accelerators_hours"] == pytest.approx(0.5 / 60)
+    assert shown.details["hours_in_a100"] == pytest.approx(2 / 60)
+    assert found(facts(use=[used()]))["stranded"].value is None  # sampled by an older release
 
 
 def test_a_part_of_the_projects_says_nothing_of_the_pools() -> None:

@@ -3,6 +3,14 @@
 from muster.api.typed import TypedDict
 
 
+class StrandedView(TypedDict):
+    """Free accelerators that no typical request could use, by what is missing beside them."""
+
+    cpus: float
+    memory: float
+    accelerators: float  # more of them, or more of a shared one
+
+
 class CapacityView(TypedDict):
     """What there is of one kind of hardware. `total` is the sum of the other three."""
 
@@ -14,6 +22,7 @@ class CapacityView(TypedDict):
     drained: float  # neither used nor free: its node is draining or quarantined
     nodes: int
     nodes_out: int  # of them, out of service
+    stranded: StrandedView  # of the free accelerators; not known of machines on which an engine places the workers
 
 
 class CapacityList(TypedDict):

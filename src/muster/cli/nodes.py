@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.api.capacity import CapacityView
 from muster.api.cluster import NodeView
 from muster.cli import complete, format, node_history, node_record
 from muster.cli.call import Json, Usage
@@ -60,9 +61,10 @@ def bare(
 def _list(pool: str | None, json: bool) -> None:
     with client() as to:
         nodes = [node for node in to.nodes() if pool in (None, node["pool"])]
+        pools = [one for one in to.capacity() if pool in (None, one["pool"])]
         rules = to.rules()["rules"] if not json else {}
     if json:
-        emit({"nodes": nodes})
+        emit({"nodes": nodes, "stranded": [_stranded(one) for one in pools if one["accelerator"]]})
         return
     several = {node["engine"] for node in nodes} - {"local"}
     engine = ("engine",) if several else ()
@@ -79,6 +81,22 @@ def _list(pool: str | None, json: bool) -> None:
         if rule.get("spares") and pool in (None, name):
             free = sum(node["spare"] and node["pool"] == name for node in nodes)
             out().print(f"pool {name}: {free} of {rule['spares']} spares are free, for jobs that lose a node")
+    for one in pools:
+        if any(one["stranded"].values()):
+            out().print(Text(stranded_sentence(one)))
+
+
+def stranded_sentence(one: CapacityView) -> str:
+    """How many free accelerators no typical request could use, and what is missing beside them."""
+    lack = one["stranded"]
+    parts = (
+        (lack["cpus"], "CPUs"),
+        (lack["memory"], "memory"),
+        (lack["accelerators"], "more accelerators or the rest of a shared one"),
+    )
+    missing = ", ".join(f"{count:g} lack {what}" for count, what in parts if count)
+    total = sum(count for count, _ in parts)
+    return f"pool {one['pool']}: {total:g} free {one['accelerator']} are of no use to typical jobs ({missing})"
 
 
 @app.command()
@@ -132,6 +150,10 @@ def exporter(
 ) -> None:
     """Offer the figures of this machine and its accelerators to Prometheus, until it is stopped. Needs no server."""
     load("muster.cli.node_exporter:serve")(host, port, name, pool, token_file, json)
+
+
+def _stranded(one: CapacityView) -> dict[str, object]:
+    return {"pool": one["pool"], "accelerator": one["accelerator"], "free": one["free"], "missing": one["stranded"]}
 
 
 def _set(name: str, health: str, reason: str, json: bool) -> None:

@@ -12,6 +12,7 @@ from muster.core.lines import ByteLines
 
 if TYPE_CHECKING:
     from muster.api.access import ProjectView, SecretSet, TokenCreated, TokenView, Whoami
+    from muster.api.capacity import CapacityView
     from muster.api.cluster import NodeCheckView, NodeRecordView, NodeView, QueueView
     from muster.api.engines import EngineView, FindingView, Reconciliation, UsageList
     from muster.api.failures import FailuresView
@@ -66,6 +67,11 @@ async def set_rules(
 
 async def nodes(to: Anyone, /) -> list[NodeView]:
     return (await to._get("/v1/nodes"))["nodes"]
+
+
+async def capacity(to: Anyone, /) -> list[CapacityView]:
+    """What there is by pool and accelerator: used, free, out of service, and free but stranded."""
+    return (await to._get("/v1/capacity"))["pools"]
 
 
 async def set_health(to: Anyone, /, node: str, health: str, reason: str = "") -> NodeView:

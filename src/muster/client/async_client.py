@@ -308,6 +308,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun, AsyncStudy]):
     check_packages = policy_calls.check_packages
     check_run_environment = policy_calls.check_run_environment
     nodes = admin_calls.nodes
+    capacity = admin_calls.capacity
     set_health = admin_calls.set_health
     check_node = admin_calls.check_node
     node_record = admin_calls.node_record

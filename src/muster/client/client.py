@@ -222,6 +222,7 @@ class Client(Connection[Job, Run, Study]):
     check_packages = blocking(policy_calls.check_packages)
     check_run_environment = blocking(policy_calls.check_run_environment)
     nodes = blocking(admin_calls.nodes)
+    capacity = blocking(admin_calls.capacity)
     set_health = blocking(admin_calls.set_health)
     check_node = blocking(admin_calls.check_node)
     node_record = blocking(admin_calls.node_record)

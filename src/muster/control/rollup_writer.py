@@ -15,6 +15,7 @@ from muster.control.clock import Clock
 from muster.control.follow import Follower
 from muster.control.submit import peek
 from muster.core.entities import Node
+from muster.core.entities.demand import TypicalWork, typical_work
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.state import State
@@ -33,8 +34,9 @@ from muster.monitor.rollup import (
     to_text,
     waited,
 )
-from muster.monitor.sample import Sampler, add_usable, idle_nodes
+from muster.monitor.sample import Sampler, add_stranded, add_usable, idle_nodes
 from muster.sched.capacity.fragment import fragmentation
+from muster.sched.capacity.stranded import stranded
 from muster.store.base import Entry, JobFilter, Store
 from muster.store.commit import Commit
 from muster.store.past import Rollup
@@ -87,15 +89,17 @@ class RollupWriter:
     def _look(self) -> dict[str, Sample]:
         """A sample of every pool."""
 
-        def look(state: State) -> tuple[dict[str, dict[str, int]], list[Node]]:
-            return self._sampler.sample(state), idle_nodes(state)
+        def look(state: State) -> tuple[dict[str, dict[str, int]], list[Node], TypicalWork]:
+            return self._sampler.sample(state), idle_nodes(state), typical_work(state)
 
-        found: list[tuple[dict[str, dict[str, int]], list[Node]]] = []
+        found: list[tuple[dict[str, dict[str, int]], list[Node], TypicalWork]] = []
         self._commit.submit(peek(found, look)).result()
-        samples, nodes = found[0]
+        samples, nodes, typical = found[0]
         # This takes longer than the rest, so it runs outside the commit.
         pools = fragmentation(nodes, self._sampler.typical()).pools
         add_usable(samples, {pool: part.usable for pool, part in pools.items()})
+        lost = stranded(nodes, typical)
+        add_stranded(samples, {pool: (one.cpus, one.memory, one.accelerators) for pool, one in lost.items()})
         return {**samples}
 
     def _count_use(self, now: int, samples: dict[str, Sample]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from muster.api.words import Phase
 from muster.core.array import end_task, is_full, resume_task
 from muster.core.budget_events import commit_money
+from muster.core.entities.demand import learn_demand
 from muster.core.job import Job, StopOrder
 from muster.core.needs import meet_needs
 from muster.core.payload import Doc, Payload, Seats, payload
@@ -66,6 +67,8 @@ class JobSubmitted(Payload):
         else:
             job.awaits = _awaited(state, job)
         state.add_job(job)
+        if not job.seatless:
+            learn_demand(state, job, event.time, changes)
         commit_money(state, job, self.reserve, changes)
         changes.jobs[job.id] = job
 

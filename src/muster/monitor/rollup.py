@@ -26,6 +26,8 @@ ALL: Final = ""  # stands for all pools together
 # The values of a sample of a pool. Accelerators and CPUs are in thousandths, and so are jobs, to have one unit.
 USED, THERE, CPUS_USED, CPUS = "used", "there", "cpus_used", "cpus"
 FREE, OUT, USABLE = "free", "out", "usable"  # accelerators: free; idle but not healthy; free for a typical gang
+# Of the free accelerators, those that no typical request could use, by what is missing beside them.
+NO_CPUS, NO_MEMORY, NO_REST = "no_cpus", "no_memory", "no_rest"
 JOBS, ASKED = "jobs", "asked"  # queued jobs, and the accelerators that they request
 Sample = Mapping[str, int]
 

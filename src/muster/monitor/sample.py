@@ -43,6 +43,17 @@ def add_usable(samples: Mapping[str, dict[str, int]], shares: Mapping[str, float
     samples[rollup.ALL][rollup.USABLE] = sum(samples[pool][rollup.USABLE] for pool in pools)
 
 
+def add_stranded(samples: Mapping[str, dict[str, int]], stranded: Mapping[str, tuple[int, int, int]]) -> None:
+    """`stranded`: of each pool, in thousandths of accelerators, those without CPUs, without memory, and without the
+    rest of an accelerator."""
+    names = (rollup.NO_CPUS, rollup.NO_MEMORY, rollup.NO_REST)
+    pools = [pool for pool in samples if pool != rollup.ALL]
+    for pool in pools:
+        samples[pool].update(zip(names, stranded.get(pool, (0, 0, 0)), strict=True))
+    for name in names:
+        samples[rollup.ALL][name] = sum(samples[pool][name] for pool in pools)
+
+
 @dataclass(frozen=True, slots=True)
 class _Want:
     """What queued jobs that fit the same pools have in common."""

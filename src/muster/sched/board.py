@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from muster.core.entities import Node
+from muster.core.entities.demand import typical_work
 from muster.core.job import Job, Seat
 from muster.core.state import State
 from muster.core.windows import closes, next_change
@@ -58,6 +59,7 @@ class Board:
         self._use(State(), 0.0)
 
     def sync(self, state: State, now: float) -> None:
+        self.free.set_typical(typical_work(state))
         changes = state.journal.since(self._cursor) if state is self._state else None
         self._cursor = state.journal.end
         if changes is None or now >= self._rules_change_at:
@@ -162,6 +164,7 @@ class Board:
 
     def _rebuild(self, state: State, now: float) -> None:
         self._use(state, now)
+        self.free.set_typical(typical_work(state))
         self._state, self._cursor, self._epoch = state, state.journal.end, state.history.epoch
         maintenance = min((next_change(state.rules.pool(name), now) for name in state.pools), default=inf)
         self._rules_change_at = min(maintenance, self.pools.prices_change())

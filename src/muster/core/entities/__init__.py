@@ -14,6 +14,7 @@ from muster.core.entities.base import EntityType
 from muster.core.entities.budget import BUDGETS
 from muster.core.entities.certificate import CERTIFICATES
 from muster.core.entities.charged_day import CHARGED_DAYS
+from muster.core.entities.demand import DEMANDS, TYPICAL_WORK
 from muster.core.entities.ledger import LEDGERS
 from muster.core.entities.node import ENGINE, NODES, Node
 from muster.core.entities.node_record import NODE_RECORDS
@@ -59,5 +60,7 @@ ENTITIES: Final[dict[str, EntityType[Any]]] = {
         CERTIFICATES,
         SIGNING_KEYS,
         PROVIDER_ACCOUNTS,
+        DEMANDS,
+        TYPICAL_WORK,
     )
 }

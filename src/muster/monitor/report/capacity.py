@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ from muster.monitor.report.figure import Figure, ratio
 from muster.monitor.rollup import ALL, Bucket, merge
 
 TARGET: Final = 0.70
+_MISSING: Final = (rollup.NO_CPUS, rollup.NO_MEMORY, rollup.NO_REST)
 _SCOPED: Final = "pools are shared, and this report covers a part of the projects"
 
 
@@ -19,6 +21,7 @@ def capacity_figures(facts: Facts, terms: Terms, period: Period) -> Iterator[Fig
     everything = merge(one.bucket for one in facts.use if one.pool == ALL)
     yield _utilisation(everything, terms, period)
     yield _fragmentation(everything, terms)
+    yield _stranded(facts, everything, terms)
     yield _spot(facts, terms)
 
 
@@ -71,6 +74,34 @@ def _fragmentation(everything: Bucket, terms: Terms) -> Figure:
         None if why or usable is None else 1 - usable,
         why,
         better="lower",
+    )
+
+
+def _stranded(facts: Facts, everything: Bucket, terms: Terms) -> Figure:
+    free = hours_of(everything, rollup.FREE)
+    known = rollup.NO_CPUS in everything.gauges
+    why = _SCOPED if not terms.whole else "" if free and known else "no free accelerator was looked at"
+    hours = {name: hours_of(everything, name) for name in _MISSING}
+    by_pool: defaultdict[str, float] = defaultdict(float)
+    for one in facts.use:
+        if one.pool != ALL:
+            by_pool[f"hours_in_{one.pool}"] += sum(hours_of(one.bucket, name) for name in _MISSING)
+    return Figure(
+        "stranded",
+        "Stranded accelerators",
+        "share",
+        "the part of the free accelerator hours that no typical request could use",
+        None if why else sum(hours.values()) / free,
+        why,
+        better="lower",
+        details={}
+        if why
+        else {
+            "lacking_cpus_hours": hours[rollup.NO_CPUS],
+            "lacking_memory_hours": hours[rollup.NO_MEMORY],
+            "lacking_accelerators_hours": hours[rollup.NO_REST],
+            **by_pool,
+        },
     )
 
 

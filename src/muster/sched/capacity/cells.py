@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
@@ -33,12 +34,13 @@ class Group:
     """Nodes with the same hardware.
 
     `odd` are nodes with so little CPU or memory left that the count of free units alone does not tell whether a worker
-    fits: less than `cpu_each` or `memory_each` per unit, which is the highest request so far.
+    fits: less than `cpu_each` or `memory_each` per unit, which is the highest request so far. `short` counts the nodes
+    with fewer CPUs or less memory left for a free accelerator than they have for each in all; `ratios` are the latter.
     """
 
     __slots__ = (
         "buckets", "cells", "closing", "counts", "cpu_each", "kind", "least_cpu", "least_memory", "memory_each", "odd",
-        "parts",
+        "parts", "ratios", "short",
     )  # fmt: skip
 
     def __init__(self, kind: Kind) -> None:
@@ -49,7 +51,8 @@ class Group:
         self.odd: set[Slot] = set()
         self.closing: set[Slot] = set()
         self.parts: list[Part] = []  # shared accelerators, least left first
-        self.cpu_each = self.memory_each = 0
+        self.cpu_each = self.memory_each = self.short = 0
+        self.ratios: Counter[tuple[int, int]] = Counter()
         self.least_cpu = self.least_memory = inf  # per unit, of a node with everything free
 
     def add_hardware(self, total: Resources, units: int) -> None:
@@ -66,6 +69,13 @@ class Group:
             self.counts += more
             for cell in self.cells:
                 cell.masks += more
+
+    def strands_none(self, ask: Resources) -> bool:
+        """Whether a worker leaves CPUs and memory for all accelerators that remain free, whichever node it goes to."""
+        if self.short or self.parts:
+            return False
+        cpu, memory, count = ask.milli_cpus, ask.memory, ask.accelerators
+        return all(cpu <= cpu_each * count and memory <= memory_each * count for cpu_each, memory_each in self.ratios)
 
     def surely_fits(self, ask: Resources, need: int) -> bool:
         """Whether every node that is not odd and has `need` units free can hold the ask."""

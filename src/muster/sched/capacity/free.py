@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from math import inf
 
 from muster.core.entities import Node
+from muster.core.entities.demand import UNKNOWN, TypicalWork
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
@@ -24,7 +25,7 @@ Names = set[str]
 
 
 class Free:
-    __slots__ = ("_done", "_grown", "grown", "hardware", "pool_indexes", "slots")
+    __slots__ = ("_done", "_grown", "_typical", "grown", "hardware", "pool_indexes", "slots")
 
     def __init__(self) -> None:
         self.pool_indexes: dict[str, PoolIndex] = {}  # by pool
@@ -32,6 +33,7 @@ class Free:
         self._done: list[tuple[Saved, int]] = []  # saved slots, with the value of `grew`
         self.grown: set[str] = set()  # pools in which something became free; the reader clears it
         self.hardware = 0  # a counter that rises when a node comes, goes, falls ill, recovers or closes otherwise
+        self._typical = UNKNOWN  # what work asks for
         self._grown = 0  # the highest `grew` so far: no value is used twice
 
     def set(self, node: Node, rules: PoolRules, closes: float = inf) -> None:
@@ -43,6 +45,7 @@ class Free:
         pool_index = self.pool_indexes.get(node.pool)
         if pool_index is None:
             pool_index = self.pool_indexes[node.pool] = PoolIndex(node.pool, rules)
+            pool_index.set_typical(self._typical)
         elif pool_index.rules is not rules:
             self.hardware += 1
             pool_index.set_rules(rules)
@@ -67,6 +70,13 @@ class Free:
                 or (ill and slot.healthy) or kept
             ):  # fmt: skip
                 self._grow(pool_index)
+
+    def set_typical(self, typical: TypicalWork) -> None:
+        """What work typically asks for from now on: it changes where single workers go, and not what fits."""
+        if typical is not self._typical:
+            self._typical = typical
+            for pool_index in self.pool_indexes.values():
+                pool_index.set_typical(typical)
 
     def drop(self, name: str) -> None:
         slot = self.slots.pop(name, None)

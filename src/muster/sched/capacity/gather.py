@@ -9,16 +9,16 @@ from muster.core.seat import Seat
 from muster.sched.capacity.cells import Cell
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.pool_index import PoolIndex
-from muster.sched.capacity.single import fullest, single
+from muster.sched.capacity.single import least_lost, single
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import Labels, View, views
 from muster.sched.place import GangRequest
 
 
 def pack(gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
-    """The fullest node that fits, or the tightest domain that holds the gang."""
+    """The node on which a worker takes the least away from typical work, or the tightest domain that holds the gang."""
     if gang.nodes == 1:
-        return single(gang, free, fullest)
+        return single(gang, free, least_lost)
     for view in views(gang, free):
         for labels in routes(view.pool_index, gang):
             cells = view.tightest(labels, gang.nodes)

@@ -12,9 +12,11 @@ from collections import Counter
 from math import inf
 from operator import attrgetter, itemgetter
 
+from muster.core.entities.demand import TypicalWork
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
+from muster.sched.capacity.node_classes import NodeClasses
 from muster.sched.capacity.slot import IdleKey, Slot
 from muster.sched.capacity.tally import Tally
 
@@ -24,8 +26,8 @@ _NONE: frozenset[Slot] = frozenset()
 
 class PoolIndex:
     __slots__ = (
-        "_kept", "cells", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool", "room",
-        "rules", "slots", "spares", "stale", "tallies", "total", "wants",
+        "_kept", "cells", "classes", "grew", "groups", "holders", "idle", "labelled", "levels", "log", "names", "pool",
+        "room", "rules", "slots", "spares", "stale", "tallies", "total", "wants",
     )  # fmt: skip
 
     def __init__(self, pool: str, rules: PoolRules) -> None:
@@ -37,6 +39,7 @@ class PoolIndex:
         self.holders: dict[str, dict[str, Slot]] = {}  # name from the nodes' `holds` label → these nodes
         self.grew = 0
         self._kept: frozenset[Slot] | None = None  # the spares while their choice is fixed
+        self.classes = NodeClasses()  # its nodes by what typical work could use of them
         self._clear()
 
     def set_rules(self, rules: PoolRules) -> None:
@@ -46,6 +49,13 @@ class PoolIndex:
             self._rebuild(self.levels)
         elif spares != self.spares:
             self._rebuild(self.names)
+
+    def set_typical(self, typical: TypicalWork) -> None:
+        """What work typically asks for from now on."""
+        if self.classes.set_typical(typical):
+            for slot in self.slots.values():
+                slot.classes = ()
+                self.classes.touch(slot)
 
     def index_label(self, label: str) -> bool:
         """Whether any node carries the label. If so, cells are separated by it from now on."""
@@ -73,7 +83,9 @@ class PoolIndex:
             del self.holders[word][slot.name]
         slot.healthy = False
         self.refresh(slot)
-        slot.cell.group.closing.discard(slot)
+        group = slot.cell.group
+        group.closing.discard(slot)
+        group.ratios -= Counter([slot.each])
         slot.cell.slots.remove(slot)
         self.stale.add(slot.cell)
 
@@ -89,6 +101,7 @@ class PoolIndex:
         """Updates the index with what is free on the slot now."""
         cell = slot.cell
         group = cell.group
+        self.classes.touch(slot)
         if not slot.healthy:
             bucket = -1
         elif slot.devices:
@@ -104,6 +117,11 @@ class PoolIndex:
             if slot.parts or slot.shared:
                 room += self._refresh_parts(slot, group)
             self.room += room - slot.room
+            cpu_each, memory_each = slot.each
+            short = bucket > 0 and (slot.cpu < cpu_each * bucket or slot.memory < memory_each * bucket)
+            if short != slot.short:
+                slot.short = short
+                group.short += 1 if short else -1
         else:
             room = slot.cpu if bucket >= 0 else 0
         cell.room += room - slot.room
@@ -165,6 +183,7 @@ class PoolIndex:
     def _rebuild(self, names: tuple[str, ...]) -> None:
         self.names = names
         self._clear()
+        self.classes.clear()
         for slot in self.slots.values():
             self._settle(slot)
 
@@ -177,6 +196,7 @@ class PoolIndex:
             self.wants.clear()
             self.tallies.clear()
         group.add_hardware(slot.total, units)
+        group.ratios[slot.each] += 1
         where = tuple([slot.labels.get(name, "") for name in self.names])
         cell = self.cells.get((kind, where))
         if cell is None:
@@ -186,7 +206,7 @@ class PoolIndex:
             self.stale.add(cell)
         slot.cell, slot.place = cell, (cell.labels[: len(self.levels)], slot.key)
         slot.bit, slot.bucket, slot.odd, slot.room, slot.shared = 1 << len(cell.slots), -1, False, 0, []
-        slot.idle = None
+        slot.idle, slot.classes, slot.short = None, (), False
         cell.slots.append(slot)
         self.update_closing(slot)
         self.refresh(slot)
@@ -241,6 +261,7 @@ class PoolIndex:
                 slot.bit = 1 << index
                 if slot.bucket >= 0:
                     cell.masks[slot.bucket] |= slot.bit
+            self.classes.forget(cell)
         self.stale.clear()
 
 

@@ -32,10 +32,20 @@ def single(gang: GangRequest, free: Free, order: Order) -> tuple[Seat, ...] | No
             if view.holds(slot) and (require is None or slot.labels.get(require)):
                 if slot.name not in gang.avoid:
                     return (view.seat(slot),)
-                late = late or slot
+                late = late or view.seat(slot)
         if late is not None:
-            return (view.seat(late),)
+            return (late,)
     return None
+
+
+def least_lost(view: View) -> Iterator[Slot]:
+    """Nodes on which the worker takes the least away from what typical work could use; of equal ones as `fullest`.
+
+    Where accelerators are all that can run out, they are all that counts.
+    """
+    if view.share == WHOLE and all(group.strands_none(view.gang.ask) for group, _ in view.wanted):
+        return fullest(view)
+    return view.pool_index.classes.order(view)
 
 
 def fullest(view: View) -> Iterator[Slot]:

@@ -14,6 +14,7 @@ from muster.sched.spares import Size, size
 
 if TYPE_CHECKING:
     from muster.sched.capacity.cells import Cell
+    from muster.sched.capacity.ranking import NodeClass
 
 Key = tuple[tuple[str | int, ...], str]  # sort key for natural order: n2 before n10
 Part = tuple[int, Key, int, "Slot"]  # thousandths left, node key, device, slot; the first three are unique
@@ -22,11 +23,13 @@ Saved = tuple["Slot", int, int, int, dict[int, int]]
 
 
 class Slot:
-    """One node. `cell`, `place`, `bit`, `bucket`, `idle`, `odd`, `room` and `shared` are maintained by the index."""
+    """One node. The index maintains `cell`, `place`, `classes`, `bit`, `bucket`, `idle`, `odd`, `short`, `room` and
+    `shared`."""
 
     __slots__ = (
-        "bit", "bucket", "cell", "closes", "cpu", "devices", "healthy", "holds", "idle", "key", "labels", "links",
-        "mask", "memory", "name", "odd", "parts", "place", "pool", "room", "shared", "size", "total",
+        "bit", "bucket", "cell", "classes", "closes", "cpu", "devices", "each", "healthy", "holds", "idle", "key",
+        "labels", "links", "mask", "memory", "name", "odd", "parts", "place", "pool", "room", "shared", "short", "size",
+        "total",
     )  # fmt: skip
 
     cell: Cell
@@ -41,9 +44,11 @@ class Slot:
         self.holds = split_words(node.labels.get("holds", ""))
         self.size = node.total.accelerators * WHOLE or node.total.milli_cpus
         self.room = 0  # how much of `size` is free
-        self.bit, self.bucket, self.odd = 0, -1, False
+        self.each = per_accelerator(node.total)
+        self.bit, self.bucket, self.odd, self.short = 0, -1, False, False
         self.shared: list[Part] = []  # its entries in the index of shared accelerators
         self.idle: IdleKey | None = None  # its entry among the idle nodes of a pool with spares
+        self.classes: tuple[NodeClass, ...] = ()  # of nodes with about the same free capacity
         self.healthy, self.closes = False, inf
         self.cpu = self.memory = self.mask = 0
         self.parts: dict[int, int] = {}
@@ -121,6 +126,13 @@ _NOTHING: dict[int, int] = {}
 
 def natural_key(name: str) -> Key:
     return tuple(int(word) if word.isdigit() else word for word in re.split(r"([0-9]+)", name)), name
+
+
+@lru_cache(maxsize=1024)
+def per_accelerator(total: Resources) -> tuple[int, int]:
+    """Milli-CPUs and bytes of memory that a node has for each of its accelerators."""
+    count = total.accelerators or 1
+    return total.milli_cpus // count, total.memory // count
 
 
 @lru_cache(maxsize=1024)

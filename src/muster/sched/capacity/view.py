@@ -15,19 +15,21 @@ from muster.sched.capacity.free import Free
 from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.capacity.slot import Slot, pick_devices, round_to_slice
 from muster.sched.capacity.tally import Domain
+from muster.sched.capacity.usable import LEFT
 from muster.sched.place import GangRequest
 
 Labels = tuple[str, ...]
 
 
 class View:
-    __slots__ = ("_masks", "gang", "kept", "late", "needs", "out", "pool_index", "share", "sharers", "wanted")
+    __slots__ = ("_masks", "gang", "kept", "late", "left", "needs", "out", "pool_index", "share", "sharers", "wanted")
 
     def __init__(self, pool_index: PoolIndex, gang: GangRequest, wanted: Wanted) -> None:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
         self.share = WHOLE if gang.ask.share >= WHOLE else round_to_slice(gang.ask.share, pool_index.rules.slices)
         self.kept = pool_index.kept(gang.spares) if pool_index.spares else None  # spares, which it may not use
+        self.left: int | None = None  # what the chosen device has left, rounded down, or WHOLE; None: the tightest fit
         self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
         self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
@@ -108,7 +110,7 @@ class View:
         if not count:
             return Seat(slot.name)
         if self.share < WHOLE:
-            part = slot.part(self.share)
+            part = self._part(slot)
             device = part[1] if part else pick_devices(slot.mask, 1, slot.links)[0]
             return Seat(slot.name, (device,), self.share)
         return Seat(slot.name, pick_devices(slot.mask, count, slot.links))
@@ -125,6 +127,8 @@ class View:
         gang = self.gang
         ask = gang.ask
         if self.kept is not None and slot in self.kept:
+            return False
+        if self.left is not None and self.left < self.share and self._part(slot) is None:
             return False
         return slot.cpu >= ask.milli_cpus and slot.memory >= ask.memory and slot.closes >= gang.ends
 
@@ -156,6 +160,15 @@ class View:
         for cell, mask in self.late.items():
             other.out[cell] = other.out.get(cell, 0) | mask
         return other
+
+    def _part(self, slot: Slot) -> tuple[int, int] | None:
+        """The shared accelerator for the part, as (thousandths left, device); None where a free one is to be used."""
+        if self.left is None:
+            return slot.part(self.share)
+        if self.left == WHOLE:
+            return None
+        part = slot.part(max(self.share, self.left))
+        return part if part is not None and part[0] < self.left + LEFT else None
 
     def _doubtful(self, labels: Labels) -> dict[Domain, int]:
         """Domains where free units alone don't decide → number of nodes that could hold a worker."""
