@@ -257,6 +257,23 @@ def runs(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
         return {"runs": look(browser, muster, "/runs", "main tbody tr.row-of-table", sizes.loads)}
 
 
+def plain(home: Path, browser: Browser, sizes: Sizes) -> dict[str, Any]:
+    """Frames of pages without a script, in the same browser: what the machine can draw at most."""
+    cells = "".join(f"<td>cell {column}</td>" for column in range(10))
+    table = f"<table>{f'<tr>{cells}</tr>' * 3000}</table>"
+    shown = {
+        "text": "<p>a line of text</p>" * 20_000,
+        "table": table,
+        "table_in_a_box": f'<div style="height: 600px; overflow: auto">{table}</div>',
+    }
+    found = {}
+    for name, html in shown.items():
+        with opened(browser) as page:
+            page.set_content(html)
+            found[name] = {"frames_per_second": frames_per_second(browser, page)}
+    return found
+
+
 def look(
     browser: Browser, muster: httpx.Client, path: str, shown: str, loads: int, scroll: bool = True
 ) -> dict[str, Any]:
@@ -304,7 +321,7 @@ def _settings(nodes: int) -> str:
 # Nobody passes the first in line, so that what is queued stays queued.
 _FIFO: Final = "defaults: {order: fifo, backfill: none, preempts: false}\n"
 WORLDS: Final[dict[str, Callable[[Path, Browser, Sizes], dict[str, Any]]]] = {
-    "queue": queue, "curve": curve, "log": log, "study": study, "runs": runs,
+    "queue": queue, "curve": curve, "log": log, "study": study, "runs": runs, "plain": plain,
 }  # fmt: skip
 
 
