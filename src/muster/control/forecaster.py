@@ -91,7 +91,7 @@ class Forecaster:
         snapshot, waiting = self._look(lambda state: self._snapshot(state, asked, now, ends))
         if snapshot is None:
             return
-        found = self._compute(snapshot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
+        found = self._compute(snapshot, waiting, samples=SAMPLES, rounds=ROUNDS, grain=GRAIN)
         projects = {job.id: job.project for job in snapshot.jobs}
         events = [_event(one, one.p50, projects[name], now) for name, one in found.items() if one.p50 is not None]
         if events:

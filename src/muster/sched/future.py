@@ -25,6 +25,7 @@ LEAVES: Final = 10.0  # seconds that a preempted gang takes to save and leave, w
 GRAIN: Final = 0.03  # a round may be late by this fraction of the simulated time so far, which saves rounds
 LEAST: Final = 1.0  # minimum seconds between rounds when rounds may be late
 SETUP: Final = 20.0  # copying this many jobs costs as much as one round of a small cluster, about a millisecond
+NODES: Final = 40.0  # and this many nodes as well
 HEAVY: Final = 20.0  # a round costs one more small-cluster round for every 20 running gangs
 
 What = Literal["end", "leave"]
@@ -45,7 +46,7 @@ class Future:
         """`learns`: run times are the true ones, not drawn from the history, so the history should learn from them."""
         self.state, self.board, self.now = snapshot.new_state(), Board(), snapshot.now
         self.started: dict[str, float] = {}  # job → start time of its next attempt
-        self.cost = len(snapshot.jobs) / SETUP  # in rounds of a small cluster
+        self.cost = len(snapshot.jobs) / SETUP + len(snapshot.nodes) / NODES  # in rounds of a small cluster
         self._draw, self._sample, self._leaves, self._grain = draw, sample, leaves, grain
         self._began, self._learns = snapshot.now, learns
         self._totals: dict[str, float] = {}  # total run time of each job in seconds

@@ -94,6 +94,15 @@ Caller = Annotated[Identity, Depends(identity)]
 Tracked = Annotated[Tracking, Depends(tracking)]
 Watching = Annotated[Watcher, Depends(watcher)]
 HEAVY = [Depends(heavy)]  # for `dependencies` of a route
+
+
+async def forecasting(request: Request, caller: Annotated[Identity, Depends(identity)]) -> AsyncIterator[None]:
+    """As `heavy`, with turns of their own: forecasts of large clusters take seconds, and other reads don't wait."""
+    async with service_of(request).forecast_slots.take(caller.user):
+        yield
+
+
+FORECASTS = [Depends(forecasting)]
 Ref = Annotated[
     str,
     Path(

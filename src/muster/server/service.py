@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from muster.control.lease import Leadership
 from muster.control.secrets import Keyring
@@ -30,6 +31,7 @@ _RIGHTS = frozenset(
     {"token.revoked", "session.ended", "share.revoked", "project.member", "project.set"}
 )  # events that may change who can see what
 _AGAIN = 1.0  # seconds before another try to lead
+_FORECAST_WAIT = 60.0  # seconds in line for a forecast: of a large cluster each takes some
 
 
 class Service:
@@ -41,6 +43,7 @@ class Service:
         self.hosts = Hosts.of(settings)
         self.hub = Hub()
         self.read_slots = ReadSlots(self.limits)
+        self.forecast_slots = ReadSlots(replace(self.limits, read_wait=_FORECAST_WAIT))
         self.streams = Streams(self.hub, self.read_slots, self.limits.streams_per_user)
         self.requests = Requests()
         self.site = Site(settings.page_folder)

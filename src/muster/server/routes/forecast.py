@@ -17,7 +17,7 @@ from muster.sched.likely_end import Ends
 from muster.sched.offers import run_estimate
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Caller, Leading, Ref, explainer_for, find_job
+from muster.server.context import FORECASTS, HEAVY, Caller, Leading, Ref, explainer_for, find_job
 from muster.server.kept_answers import KeptAnswers
 from muster.server.leader import Leader
 from muster.server.routes.jobs import Text
@@ -30,7 +30,7 @@ _KEPT: Final[WeakKeyDictionary[Leader, KeptAnswers[ForecastList]]] = WeakKeyDict
 QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 
 
-@router.get("/forecast", dependencies=HEAVY, openapi_extra=needs("anyone"))
+@router.get("/forecast", dependencies=FORECASTS, openapi_extra=needs("anyone"))
 def forecasts(
     leader: Leading,
     caller: Caller,
@@ -75,7 +75,7 @@ def scores(
     return calibration(leader.store, now - since, now, visible, queue)
 
 
-@router.get("/jobs/{ref}/forecast", openapi_extra=needs("viewer"))
+@router.get("/jobs/{ref}/forecast", dependencies=FORECASTS, openapi_extra=needs("viewer"))
 def job_forecast(
     ref: Ref,
     leader: Leading,

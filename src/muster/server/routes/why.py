@@ -21,7 +21,7 @@ from muster.sched.likely_end import Ends
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.unblock import unblock
 from muster.server.auth import Identity
-from muster.server.context import Caller, Leading, Ref, explainer_for, find_job, job_views
+from muster.server.context import FORECASTS, Caller, Leading, Ref, explainer_for, find_job, job_views
 from muster.server.leader import Leader
 from muster.server.typed_routes import needs, typed_router
 from muster.store.base import EventFilter
@@ -32,7 +32,7 @@ _SHOWN_AHEAD: Final = 10
 _EVENTS: Final = 1000
 
 
-@router.get("/why", openapi_extra=needs("viewer"))
+@router.get("/why", dependencies=FORECASTS, openapi_extra=needs("viewer"))
 def why(
     ref: Ref, leader: Leading, caller: Caller, forecast: Annotated[bool, Query(description="say when, too")] = True
 ) -> WhyView:
