@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -149,7 +149,7 @@ class Drill:
         if not watch.job.final:
             self.say(f"{watch.job.id}: it went on to step {watch.step_now}; stopped")
             self.recovered.add(watch.job.id)
-            watch.job.stop()
+            _stop(watch.job)
             watch.until(lambda seen: False)
         if case.reads is not None and not case.reads.used:
             return self._given_up(scenario, watch.job, "not applicable", "it did not read its data again")
@@ -170,10 +170,15 @@ class Drill:
 
     def _given_up(self, scenario: Scenario, job: Job, verdict: Any, why: str) -> Result:
         if not job.refresh().final:
-            job.stop(force=True)
+            _stop(job, force=True)
             job.wait(LEFT_SECONDS)
         self.running.remove(job.id)
         return Result(scenario.name, scenario.holds, verdict, why, job.id)
+
+
+def _stop(job: Job, force: bool = False) -> None:
+    with suppress(Invalid):  # it has ended since it was looked at
+        job.stop(force=force)
 
 
 def ready(watch: Watch, saved: int, mute: bool = False) -> bool:
