@@ -283,8 +283,8 @@ def look(
     for at in range(loads):
         with opened(browser, muster) as page:
             found.append(load_ms(page, str(muster.base_url.join(path)), shown))
-            if scroll and at == loads - 1:
-                result["frames_per_second"] = frames_per_second(browser, page)
+            if scroll and at == loads - 1 and (frames := frames_per_second(browser, page)):
+                result["frames_per_second"] = frames  # none where all of it is in the window
     return {**summed_up(found), **result}
 
 
