@@ -68,7 +68,8 @@ class ForecastProcess:
                     continue
                 if error is not None:
                     raise error
-                return found  # type: ignore[no-any-return]
+                result: T = found
+                return result
         return function(*args, **options)
 
     def _ask(self, question: object) -> Any:
