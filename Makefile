@@ -12,7 +12,7 @@ demo: .venv/.core .venv/.web
 	$(BIN)/muster demo --drill
 
 # More for pytest: `make test ARGS="tests/sched -x"`.
-test: .venv/.dev .venv/.web .venv/.azurite .venv/.oidc .venv/.hyperopt components
+test: .venv/.dev .venv/.web .venv/.azurite .venv/.oidc .venv/.hyperopt .venv/.triton components
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 # What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
@@ -90,6 +90,11 @@ DEV := --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,f
 .venv/.hyperopt: .venv/.dev
 	$(BIN)/uv pip install --system-certs --no-cache --quiet --no-deps --target .venv/hyperopt hyperopt==0.2.7 setuptools==80.9.0 future==1.0.0 py4j==0.10.9.9 \
 		&& touch $@ || echo "HyperOpt could not be installed: tests that need it are left out" >&2
+
+# Triton, whose interpreter computes the kernels for GPUs in tests; in a folder of its own, since PyTorch uses one that it finds.
+.venv/.triton: .venv/.dev
+	$(BIN)/uv pip install --system-certs --no-cache --quiet --no-deps --target .venv/triton triton==3.9.0 \
+		&& touch $@ || echo "Triton could not be installed: tests that need it are left out" >&2
 
 # What the pages are made of: their sources, and the routes and shapes whose types they use.
 WEB := $(shell find web -path web/node_modules -prune -o -path web/src/api/schema.d.ts -prune -o -name openapi.json -prune -o -type f -print) \

@@ -34,6 +34,7 @@ def test_everything_is_deterministic_within_and_as_before_after_it(workspace):
         return [
             torch.are_deterministic_algorithms_enabled(), cudnn.deterministic,
             cudnn.benchmark, cuda.mem_efficient_sdp_enabled(), cuda.cudnn_sdp_enabled(), cuda.flash_sdp_enabled(),
+            torch.utils.deterministic.fill_uninitialized_memory,
         ]  # fmt: skip
 
     before = switches()
@@ -41,7 +42,7 @@ def test_everything_is_deterministic_within_and_as_before_after_it(workspace):
         assert switches() == before
         assert WORKSPACE not in os.environ
     with exact(True):
-        assert switches() == [True, True, False, False, False, True]
+        assert switches() == [True, True, False, False, False, True, False]
         assert os.environ[WORKSPACE] == ":4096:8"
     assert switches() == before
 

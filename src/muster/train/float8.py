@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from muster.train.kernels.rounding import rounded_both
+
 FORWARD: Final = torch.float8_e4m3fn
 BACKWARD: Final = torch.float8_e5m2
 MULTIPLE: Final = 16  # the kernels take matrices whose sizes are multiples of this
-LEAST: Final = 1e-30  # scale, of a tensor of zeros
 CAPABILITY: Final = (8, 9)  # the least: L4, L40S, H100 and later
 
 
@@ -51,33 +52,22 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        given, by = _rounded(x, FORWARD), _rounded(weight, FORWARD)
-        ctx.save_for_backward(*given, *by)
+        given, given_turned, given_scale = rounded_both(x, FORWARD)
+        by, by_turned, by_scale = rounded_both(weight, FORWARD)
+        ctx.save_for_backward(given_turned, given_scale, by_turned, by_scale)
         ctx.types = x.dtype, weight.dtype
-        return _multiplied(*given, by[0].t(), by[1], fast=True)
+        return _multiplied(given, given_scale, by, by_scale, fast=True)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, x_scale, weight, weight_scale = ctx.saved_tensors
-        back, scale = _rounded(grad, BACKWARD)
-        of_x = _multiplied(back, scale, _by_columns(weight), weight_scale)  # [rows, out] @ [out, in]
-        of_weight = _multiplied(back.t().contiguous(), scale, _by_columns(x), x_scale)  # [out, rows] @ [rows, in]
+        x_turned, x_scale, weight_turned, weight_scale = ctx.saved_tensors
+        back, back_turned, scale = rounded_both(grad, BACKWARD)
+        of_x = _multiplied(back, scale, weight_turned, weight_scale)
+        of_weight = _multiplied(back_turned, scale, x_turned, x_scale)
         return of_x.to(ctx.types[0]), of_weight.to(ctx.types[1])
 
 
-def _rounded(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The tensor in 8 bits, row after row, and the scale that it has to be multiplied by, f32[]. A value that is not
-    finite makes NaN of itself at least."""
-    most = torch.finfo(kind).max
-    scale = (x.abs().amax().float() / most).clamp(min=LEAST)
-    return (x.float() / scale).clamp(-most, most).to(kind).contiguous(), scale
-
-
-def _by_columns(x: Tensor) -> Tensor:
-    """The same matrix with its columns in a row, as the kernels take the second one."""
-    return x.t().contiguous().t()
-
-
 def _multiplied(a: Tensor, a_scale: Tensor, b: Tensor, b_scale: Tensor, fast: bool = False) -> Tensor:
-    """`fast`: sums in fewer bits, which is enough forward (as in NVIDIA's own recipes)."""
-    return torch._scaled_mm(a, b, scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16, use_fast_accum=fast)
+    """`a [m, k] @ b [n, k]` transposed. `fast`: sums in fewer bits, which is enough forward (as in NVIDIA's own
+    recipes)."""
+    return torch._scaled_mm(a, b.t(), scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16, use_fast_accum=fast)

@@ -104,7 +104,7 @@ class Decoder(nn.Module):
         self.positions: nn.Embedding | None = nn.Embedding(config.context, config.dim) if learned else None
         self.blocks = nn.ModuleDict({str(index): Block(config.block, rope) for index in range(config.layers)})
         self.norm: nn.Module | None = norm(config.block)
-        self.head: nn.Linear | None = Head(config.dim, config.vocab, bias=False)
+        self.head: Head | None = Head(config.dim, config.vocab, bias=False)
         self.tie()
 
     def forward(self, tokens: Tensor) -> Tensor:

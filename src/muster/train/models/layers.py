@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from muster.train.kernels.attention import causal_attention, repeatable
+
 HEAD_MULTIPLE: Final = 64
 
 
@@ -87,14 +89,14 @@ class Attention(nn.Module):
         v = self.v(x).unflatten(-1, (-1, self.head_dim))
         if self.rope is not None:
             q, k = self.rope(q), self.rope(k)
-        mixed = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=self.causal,
-            enable_gqa=self.grouped,
-        )
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        dropout = self.dropout if self.training else 0.0
+        if repeatable(q, self.causal, dropout):
+            mixed = causal_attention(q, k, v)
+        else:
+            mixed = F.scaled_dot_product_attention(
+                q, k, v, dropout_p=dropout, is_causal=self.causal, enable_gqa=self.grouped
+            )
         return dropped(self.out(mixed.transpose(1, 2).flatten(-2)), self.dropout, self.training)
 
 
@@ -126,8 +128,11 @@ class GELU(nn.Module):
 
 
 class Head(nn.Linear):
-    """The product that makes logits. On a GPU in 16 bits its width is padded to a multiple of 64, and the rest is cut
-    off: with GPT-2's 50,257 tokens the kernels for such odd widths take several times as long."""
+    """The product that makes logits. On a GPU in 16 bits its width is padded to a multiple of 64: with GPT-2's 50,257
+    tokens the kernels for such odd widths take several times as long. The rest is cut off, which costs a copy of the
+    logits' gradient, unless the loss passes over it: then it sets `keeps_rest`."""
+
+    keeps_rest = False
 
     def forward(self, x: Tensor) -> Tensor:
         even = self.out_features % HEAD_MULTIPLE == 0
@@ -136,9 +141,9 @@ class Head(nn.Linear):
         return self.padded(x)
 
     def padded(self, x: Tensor) -> Tensor:
-        """The same product with zeros beside it, which are cut off."""
-        wide = F.pad(self.weight, (0, 0, 0, -self.out_features % HEAD_MULTIPLE))
-        return F.linear(x, wide)[..., : self.out_features]
+        """The same product with zeros beside it."""
+        logits = F.linear(x, F.pad(self.weight, (0, 0, 0, -self.out_features % HEAD_MULTIPLE)))
+        return logits if self.keeps_rest else logits[..., : self.out_features]
 
 
 class Rope(nn.Module):
@@ -182,13 +187,13 @@ class Rope(nn.Module):
 
 
 class RMSNorm(nn.RMSNorm):
-    """Under autocast it is computed in float32, and the result has the stream's own type."""
+    """Under autocast it is computed in float32, and the result has the stream's own type. Autocast leaves norms of
+    float32 alone; to switch it off here would keep compiled blocks out of the compiler's cache of whole graphs."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not _autocasts(x):
             return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
-            return F.rms_norm(x.float(), self.normalized_shape, self.weight.float(), self.eps).to(x.dtype)
+        return F.rms_norm(x.float(), self.normalized_shape, self.weight.float(), self.eps).to(x.dtype)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -198,8 +203,7 @@ class LayerNorm(nn.LayerNorm):
         if not _autocasts(x):
             return super().forward(x)
         bias = None if self.bias is None else self.bias.float()
-        with torch.autocast(x.device.type, enabled=False):
-            return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), bias, self.eps).to(x.dtype)
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), bias, self.eps).to(x.dtype)
 
 
 def norm(shape: BlockShape) -> nn.Module:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from muster.train import kernels
 from muster.train.errors import MeshError
 from muster.train.float8 import CAPABILITY, use_float8
 from muster.train.mesh import Mesh
@@ -38,6 +39,7 @@ def parallelize(
     settings = settings or ParallelSettings()
     precision = precision or Precision()
     check(model, mesh, settings, precision=precision)
+    kernels.look(mesh.device)
     if mesh.size("pp") == 1:
         part = _prepare(model, mesh, settings, precision, initialise, last=True)
         return Whole([part], mesh, settings, precision, precision.scaler(mesh.device))
@@ -116,6 +118,7 @@ def _prepare(
 ) -> nn.Module:
     """Divides one module over all dimensions except `pp`. No step changes a parameter's name."""
     blocks = block_list(part)
+    loading = load_compiler() if settings.compile else None
     if mesh.size("tp") > 1:
         split(part, mesh, settings)
     if precision.compute == "float8":
@@ -128,7 +131,6 @@ def _prepare(
         shard(part, blocks, mesh, settings, precision, last)
     else:
         autocast_forward(part, precision, mesh.device)
-    loading = load_compiler() if settings.compile else None
     _fill(part, mesh, settings, initialise)
     if loading is not None:
         loading.join()

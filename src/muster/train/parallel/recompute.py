@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any, Literal
 
@@ -34,7 +34,21 @@ def compile_parts(part: nn.Module, blocks: Sequence[nn.Module]) -> None:
     last = getattr(part, "norm", None) if divisible(part) is not None else None
     for module in (*blocks, last):
         if isinstance(module, nn.Module):
-            module.forward = torch.compile(module.forward)
+            module.forward = _compiled(module.forward)
+
+
+def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Not before its first call: `torch.compile` imports the compiler."""
+
+    @cache
+    def made() -> Callable[..., Any]:
+        return torch.compile(forward)
+
+    @wraps(forward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return made()(*args, **kwargs)
+
+    return run
 
 
 def load_compiler() -> threading.Thread:

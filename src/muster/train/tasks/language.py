@@ -68,7 +68,10 @@ class Language:
         if self.sequence > self.shape.context:
             expected = f"at most the context of {self.shape.context} tokens"
             raise ConfigError([Problem("sequence", str(self.sequence), expected)])
-        return Decoder(self.shape)
+        model = Decoder(self.shape)
+        assert model.head is not None
+        model.head.keeps_rest = self.config.parallel.compile  # the compiled loss passes over it
+        return model
 
     def initialise(self, part: nn.Module, seed: int) -> None:
         initialise(part, seed)
@@ -84,7 +87,8 @@ class Language:
         return (batch["inputs"],)
 
     def loss(self, output: Tensor, batch: Tensors) -> Tensor:
-        return self._entropy(output.flatten(0, 1), batch["targets"].flatten())  # [b * s, vocab], [b * s]
+        logits, targets = output.flatten(0, 1), batch["targets"].flatten()  # [b * s, vocab], [b * s]
+        return self._entropy(logits, targets, self.shape.vocab)
 
     def items(self, arrays: Arrays) -> int:
         return int(np.count_nonzero(arrays["targets"] != IGNORED))
@@ -94,7 +98,7 @@ class Language:
             return float(Decoder(self.shape).flops_per_token(self.sequence))
 
     @cached_property
-    def _entropy(self) -> Callable[[Tensor, Tensor], Tensor]:
+    def _entropy(self) -> Callable[[Tensor, Tensor, int], Tensor]:
         """Compiled like the blocks, it neither writes the logits in float32 nor their softmax."""
         return torch.compile(cross_entropy) if self.config.parallel.compile else cross_entropy
 
@@ -123,9 +127,13 @@ class Language:
         return Supply(source.name or source.path, samples, source.weight)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The sum over the targets that count, in float32."""
-    return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
+def cross_entropy(logits: Tensor, targets: Tensor, vocab: int) -> Tensor:
+    """The sum over the targets that count, in float32. Columns from `vocab` on are no tokens; see `layers.Head`."""
+    logits = logits.float()
+    if logits.shape[-1] > vocab:
+        rest = torch.arange(logits.shape[-1], device=logits.device) >= vocab
+        logits = logits.masked_fill(rest, -torch.inf)
+    return F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORED)
 
 
 def copy_weights(part: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
