@@ -16,7 +16,9 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import _train_peers
 from _machine import RESULTS, machine
 from muster.data.formats import tokens
 from muster.train import session
@@ -37,12 +40,13 @@ from muster.train.models import Decoder, shape
 from muster.train.readings import Read, Reporter
 from muster.train.throughput import peak_flops
 
-PARTS = ("throughput", "exact", "saves")
+PARTS = ("throughput", "exact", "text", "saves")  # and `equal`: the part of `exact` that measures no time
 SHAPES = ("llama-886m:8x4096", "gpt2:32x1024")
 WARM = 10  # steps that don't count: compilation, and clocks that rise
 STEPS = 40
 ROUNDS = 2
 EXACT_STEPS = 10
+TEXT_STEPS, TEXT_LAST = 300, 20
 SAVE_STEPS, SAVE_EVERY = 90, "9s"
 
 
@@ -53,13 +57,19 @@ class Bench:
     root: Path
     cpu: bool
     rounds: int
+    given: argparse.Namespace
 
     def config(self, given: Shape, precision: str, steps: int, **more: Any) -> dict[str, Any]:
         data = self.root / f"data-{given.name}-{given.sequence}"
         if not data.exists():
             row = np.random.default_rng(1).integers(0, shape(given.name).vocab, 16 * given.batch * given.sequence + 1)
             tokens.write(data, [{"tokens": row}], vocab=shape(given.name).vocab)
-        never = {"where": str(self.root / "unused"), "every": 10**9, "at_end": False, "memory": "off"}
+        never = {
+            "where": str(self.root / f"unused-{threading.get_ident()}"),
+            "every": 10**9,
+            "at_end": False,
+            "memory": "off",
+        }
         return {
             "task": "language", "model": {"shape": given.name, "sequence": given.sequence}, "steps": steps,
             "data": {"batch": given.batch, "sources": [{"path": str(data), "name": "random"}]},
@@ -69,7 +79,8 @@ class Bench:
 
     def child(self, config: dict[str, Any], **more: Any) -> dict[str, Any]:
         """One process: what it found, and the seconds from its start to its first line and to its end."""
-        job, out = self.root / "job.json", self.root / "found.json"
+        name = f"{threading.get_ident()}"
+        job, out = self.root / f"job-{name}.json", self.root / f"found-{name}.json"
         job.write_text(json.dumps({"config": config, "out": str(out), **more}))
         out.unlink(missing_ok=True)
         began, first = time.perf_counter(), None
@@ -110,6 +121,9 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--precisions", default="bf16")
+    parser.add_argument("--peers", default="bare", help=f"of bare, {', '.join(_train_peers.PEERS)}")
+    parser.add_argument("--exact", action="store_true", help="throughput of an exact run, too")
+    parser.add_argument("--save-steps", type=int, default=SAVE_STEPS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -122,7 +136,7 @@ def main() -> None:
         return
     shapes = [Shape.parse("tiny-llama:4x64")] if given.cpu else [Shape.parse(each) for each in given.shapes.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), given.cpu, given.rounds)
+        bench = Bench(Path(folder), given.cpu, given.rounds, given)
         result: dict[str, Any] = {
             "device": "cpu" if given.cpu else torch.cuda.get_device_name(),
             "torch": torch.__version__,
@@ -132,7 +146,7 @@ def main() -> None:
                 if part == "throughput":
                     result.setdefault(part, {})[str(each)] = throughput(bench, each, given.precisions.split(","))
                 else:
-                    result[part] = {"exact": exact, "saves": saves}[part](bench, each)
+                    result[part] = {"exact": exact, "equal": equal, "text": text, "saves": saves}[part](bench, each)
                 _write(result, keep=not given.cpu)  # what is there stays, if a later part is cut off
 
 
@@ -145,38 +159,72 @@ def throughput(bench: Bench, given: Shape, precisions: list[str]) -> dict[str, A
             config = bench.config(given, precision, steps)
             found.setdefault(precision, []).append(bench.child(config, warm=warm))
         config = bench.config(given, "bf16", steps)
-        found.setdefault("bare bf16", []).append(bench.child(config, warm=warm, bare=True))
-    return {name: _rates(runs) for name, runs in found.items()}
+        if bench.given.exact:
+            found.setdefault("exact bf16", []).append(bench.child({**config, "exact": True}, warm=warm))
+        for peer in filter(None, bench.given.peers.split(",")):
+            try:
+                found.setdefault(f"{peer} bf16", []).append(bench.child(config, warm=warm, peer=peer))
+            except AssertionError as error:  # one that is not there takes no measurement with it
+                sys.stderr.write(f"{peer} was not measured: {error}\n")
+    return {name: _rates(runs) for name, runs in found.items() if runs}
 
 
 def exact(bench: Bench, given: Shape) -> dict[str, Any]:
-    """The cost of `exact`, and whether two runs are equal, and one resumed in a new process without a compile cache."""
+    """The cost of `exact`, and whether it holds."""
     warm, steps = (1, 4) if bench.cpu else (WARM, STEPS)
     speed: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for _ in range(bench.rounds):
         for on in speed:
             speed[on].append(bench.child(bench.config(given, "bf16", steps, exact=on), warm=warm))
-    whole = _kept(bench, given, "one", EXACT_STEPS)
-    again = _kept(bench, given, "two", EXACT_STEPS)
-    first = _kept(bench, given, "parts", EXACT_STEPS // 2)
-    envs = {"TORCHINDUCTOR_CACHE_DIR": str(bench.root / "empty")}
-    rest = _kept(bench, given, "parts", EXACT_STEPS, envs=envs)
-    parts = {"losses": first["losses"] + rest["losses"], "state": rest["state"]}
-    equal = {
-        "two runs": all(whole[key] == again[key] for key in parts),
-        "a resumed run": all(whole[key] == parts[key] for key in parts),
-        "steps": EXACT_STEPS,
-    }
-    for name in ("one", "two", "parts"):
-        shutil.rmtree(bench.root / name)
     plain, bound = (_rates(speed[on]) for on in (False, True))
     cost = 1 - bound["tokens_per_s"] / plain["tokens_per_s"]
-    return {"shape": str(given), "not exact": plain, "exact": bound, "cost": round(cost, 4), "equal": equal}
+    found = {"not exact": plain, "exact": bound, "cost": round(cost, 4)}
+    return {"shape": str(given), **found, "equal": equal(bench, given)}
+
+
+def equal(bench: Bench, given: Shape) -> dict[str, Any]:
+    """Whether two exact runs are equal, and one resumed in a new process without a compile cache. No times."""
+    bench.config(given, "bf16", EXACT_STEPS)  # writes the data
+    with ThreadPoolExecutor() as pool:
+        whole, again = (pool.submit(_kept, bench, given, name, EXACT_STEPS) for name in ("one", "two"))
+        first = _kept(bench, given, "parts", EXACT_STEPS // 2)
+        envs = {"TORCHINDUCTOR_CACHE_DIR": str(bench.root / "empty")}
+        rest = _kept(bench, given, "parts", EXACT_STEPS, envs=envs)
+        runs = whole.result(), again.result()
+    parts = {"losses": first["losses"] + rest["losses"], "state": rest["state"]}
+    for name in ("one", "two", "parts"):
+        shutil.rmtree(bench.root / name)
+    return {
+        "shape": str(given),
+        "two runs": all(runs[0][key] == runs[1][key] for key in parts),
+        "a resumed run": all(runs[0][key] == parts[key] for key in parts),
+        "steps": EXACT_STEPS,
+    }
+
+
+def text(bench: Bench, given: Shape) -> dict[str, Any]:
+    """The loss in 8 bits beside bf16's on real text, byte by byte: the sources of Python's own library."""
+    folder, steps = bench.root / "text", 8 if bench.cpu else TEXT_STEPS
+    sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    rows = [{"tokens": np.frombuffer(each.read_bytes(), np.uint8)} for each in sources if each.stat().st_size]
+    tokens.write(folder, rows, vocab=256)
+    model = {"shape": given.name, "sequence": min(1024, given.sequence), "vocab": 256}
+    data = {"batch": 2 * given.batch, "sources": [{"path": str(folder), "name": "text"}]}
+    schedule = {"warmup": steps // 10}
+
+    def run(precision: str) -> float:
+        config = {**bench.config(given, precision, steps), "model": model, "data": data, "schedule": schedule}
+        return float(np.mean([loss for loss, _ in bench.child(config, warm=1)["losses"][-TEXT_LAST:]]))
+
+    with ThreadPoolExecutor() as pool:
+        plain, small = pool.map(run, ("bf16", "fp8"))
+    found = {"bf16": round(plain, 4), "fp8": round(small, 4), "difference": round(small / plain - 1, 5)}
+    return {"shape": str(given), "steps": steps, f"mean loss of the last {TEXT_LAST}": found}
 
 
 def saves(bench: Bench, given: Shape) -> dict[str, Any]:
     """What a save takes from training in wall clock: beside a run without one, and as the run tells it."""
-    steps, every = (40, "0.1s") if bench.cpu else (SAVE_STEPS, SAVE_EVERY)
+    steps, every = (40, "0.1s") if bench.cpu else (bench.given.save_steps, SAVE_EVERY)
     found: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for on in found:
         where = bench.root / "saves"
@@ -248,8 +296,10 @@ class _Recorder(Reporter):
 
 def _be_child(job: dict[str, Any]) -> None:
     config, warm = read_config(job["config"]), job["warm"]
-    if job.get("bare"):
+    if job.get("peer") == "bare":
         found = _bare(job["config"], warm)
+    elif job.get("peer"):
+        found = _train_peers.measured(job["peer"], job["config"], warm)
     else:
         session.Reporter = _Recorder  # type: ignore[attr-defined]
         train(config)
