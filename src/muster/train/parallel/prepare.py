@@ -78,9 +78,6 @@ def check(
         raise MeshError(f"parallel.sequence is on, but the mesh is {layout}: it splits over tp; give tp 2 or more.")
     if settings.offload and layout.fsdp == 1:
         raise MeshError(f"parallel.offload is on, but the mesh is {layout}: it moves shards; give fsdp 2 or more.")
-    if settings.compile and tp > 1:
-        # Measured with torch 2.13: DTensors in compiled blocks fail in the backward pass, or with recomputation.
-        raise MeshError(f"parallel.compile is on, but the mesh is {layout}: compiled blocks take no tp; use tp 1.")
     if precision is not None and precision.compute == "float8":
         _check_float8(model, mesh)
     if settings.checkpointing != "none" and not block_list(model):

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from muster.train.models.local_tensors import on_local
 from muster.train.models.parts import divisible
 
 
@@ -34,7 +35,7 @@ def compile_parts(part: nn.Module, blocks: Sequence[nn.Module]) -> None:
     last = getattr(part, "norm", None) if divisible(part) is not None else None
     for module in (*blocks, last):
         if isinstance(module, nn.Module):
-            module.forward = torch.compile(module.forward)
+            module.forward = on_local(module, torch.compile(module.forward))
 
 
 def load_compiler() -> threading.Thread:
