@@ -26,7 +26,7 @@ from muster.train.models.layers import (
     problems,
     stream,
 )
-from muster.train.models.local_tensors import Output, Replicated, Table
+from muster.train.models.tensor_styles import Output, Replicated, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The layers of the decoder and the image model: attention, feed-forward, norms and rotary positions.
 
 Query, key and value are separate linear layers, and so are gate and up. Splitting a fused layer by rows would put the
-gate's rows on the first tensor-parallel ranks and those of `up` on the last. Separate layers split cleanly with
-DTensor's `ColwiseParallel`, match Hugging Face's weights, and need no `cat` of two gradients in the backward pass.
+gate's rows on the first tensor-parallel ranks and those of `up` on the last. Separate layers split cleanly by their
+columns, match Hugging Face's weights, and need no `cat` of two gradients in the backward pass.
 """
 
 from __future__ import annotations
@@ -130,15 +130,16 @@ class Head(nn.Linear):
     off: with GPT-2's 50,257 tokens the kernels for such odd widths take several times as long."""
 
     def forward(self, x: Tensor) -> Tensor:
-        even = self.out_features % HEAD_MULTIPLE == 0
+        even = self.weight.shape[0] % HEAD_MULTIPLE == 0  # a tensor-parallel rank has a part of it
         if even or x.device.type != "cuda" or isinstance(self.weight, DTensor) or not _halves(x):
             return super().forward(x)
         return self.padded(x)
 
     def padded(self, x: Tensor) -> Tensor:
         """The same product with zeros beside it, which are cut off."""
-        wide = F.pad(self.weight, (0, 0, 0, -self.out_features % HEAD_MULTIPLE))
-        return F.linear(x, wide)[..., : self.out_features]
+        width = self.weight.shape[0]
+        wide = F.pad(self.weight, (0, 0, 0, -width % HEAD_MULTIPLE))
+        return F.linear(x, wide)[..., :width]
 
 
 class Rope(nn.Module):

@@ -10,7 +10,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from muster.train.errors import MeshError
 from muster.train.models.layers import Block, BlockShape
-from muster.train.models.local_tensors import Columns, Entered, Replicated, Rows
+from muster.train.models.tensor_styles import Columns, Entered, Replicated, Rows
 
 _INIT_STD: Final = 0.02  # GPT-2's, and Llama's
 _ASKED: Final = ("stage", "tensor_plan", "tie", "check", "flops_per_token", "init_std")
@@ -31,7 +31,8 @@ class Divisible(Protocol):
 
     def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
         """How each submodule that is still here is split, for `parallelize_module`; call `tie` after it. With
-        `sequence`, the stream between the products is split over the sequence, as is what one stage sends the next."""
+        `sequence`, the stream between the products is split over the sequence, as is what one stage sends the next. To
+        be compiled, all styles must be those of `tensor_styles`."""
 
     def tie(self) -> None:
         """Ties shared parameters again after `parallelize_module`, before `fully_shard`. Moving keeps them tied."""

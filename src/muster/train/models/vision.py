@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from muster.train.errors import ConfigError, MeshError, Problem
 from muster.train.models import parts
 from muster.train.models.layers import Block, BlockShape, dropped, layer_parameters, norm, norm_parameters, problems
-from muster.train.models.local_tensors import Replicated
+from muster.train.models.tensor_styles import Replicated
 
 _NO_SEQUENCE: Final = "an image model has no sequence parallelism, as it averages over the sequence"
 

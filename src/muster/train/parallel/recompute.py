@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from muster.train.models.local_tensors import on_local
 from muster.train.models.parts import divisible
+from muster.train.models.tensor_styles import on_local
 
 
 def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "full"]) -> None:
@@ -31,7 +31,7 @@ def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "f
 
 def compile_parts(part: nn.Module, blocks: Sequence[nn.Module]) -> None:
     """Compiles the forward of each block, and of the norm before the head in a model of our own. Only the forward: it
-    is inside the hooks with which FSDP gathers the weights."""
+    is inside the hooks with which FSDP gathers the weights, and what it compiles has no DTensor."""
     last = getattr(part, "norm", None) if divisible(part) is not None else None
     for module in (*blocks, last):
         if isinstance(module, nn.Module):
