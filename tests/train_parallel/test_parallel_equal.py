@@ -125,6 +125,7 @@ COMPILED = [
     Case("fsdp, compiled", {"fsdp": 2}, S(compile=True, checkpointing="selective")),
     Case("pp, compiled", {"pp": 2}, S(compile=True), micros=2),
     Case("dp, compiled", {"dp": 2}, S(compile=True, checkpointing="full")),
+    Case("tp, compiled", {"tp": 2}, S(compile=True, sequence=True, checkpointing="full"), max_norm=0.5),
 ]
 
 

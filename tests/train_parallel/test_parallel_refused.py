@@ -9,6 +9,7 @@ import pytest
 import torch
 from equal_kit import DEEP, LLAMA, TIED, VISION, Case, build, loss_sum, prepare, share
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel
 
 from gang_kit import gang
 from muster.train.errors import MeshError
@@ -32,7 +33,6 @@ S = ParallelSettings
         (Case("", {"tp": 3}, S(sequence=True), config=replace(LLAMA, heads=3, dim=24, kv_heads=3)), "8 tokens"),
         (Case("", {"dp": 2}, S(offload=True)), "parallel.offload is on, but the mesh is dp 2"),
         (Case("", {}, S(offload=True)), "the mesh is one process: it moves shards; give fsdp 2 or more"),
-        (Case("", {"fsdp": 2, "tp": 2}, S(compile=True)), "compiled blocks take no tp; use tp 1"),
         (Case("", {"tp": 2}, S(sequence=True), config=VISION), "can't be split so"),
         (Case("", {"dp": 2, "tp": 2}, precision=Precision("float8")), "precision is fp8, but the mesh is dp 2 x tp 2"),
     ],
@@ -49,6 +49,16 @@ def test_a_model_of_no_parts_is_refused() -> None:
         check(nn.Linear(2, 2), _imagined({}), S(checkpointing="full"))
     with pytest.raises(MeshError, match="precision is fp8, but Linear has no `blocks` with linear layers"):
         check(nn.Linear(2, 2), _imagined({}), S(), precision=Precision("float8"))
+
+
+def test_compiled_blocks_take_no_styles_of_dtensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, mesh = build(Case("")), _imagined({"fsdp": 2, "tp": 2})
+    plan = model.tensor_plan(False) | {"blocks.1.ffn.up": ColwiseParallel()}
+    check(model, mesh, S(compile=True))
+    monkeypatch.setattr(model, "tensor_plan", lambda sequence: plan)
+    check(model, mesh, S())
+    with pytest.raises(MeshError, match=r"fsdp 2 x tp 2 and blocks\.1\.ffn\.up is split by ColwiseParallel"):
+        check(model, mesh, S(compile=True))
 
 
 def test_devices_without_8_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,8 +191,6 @@ def cannot(setup: Setup, layout: Layout, device: Device) -> str:
             return "Experts are planned with data and sharded parallelism alone."
     if pp > 1 and setup.batch % layout.data:
         return f"A pipeline needs equal shares: {setup.batch} samples don't divide by {layout.data} data ranks."
-    if setup.compile and tp > 1:
-        return f"`parallel.compile` is on, and compiled blocks take no tp {tp}."
     if setup.compute == "fp8" and tp > 1:
         return f"Products in fp8 take no tp {tp}."
     if setup.offload and layout.fsdp == 1:

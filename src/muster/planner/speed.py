@@ -92,8 +92,8 @@ def _decoder(shape: Shape, setup: Setup, layout: Layout, device: Device) -> Step
         for inputs, outputs, count, side in shape.products()
     )  # fmt: skip
     plain = "bfloat16" if compute == "fp8" else compute
-    wide = shape.vocab if compute == "float32" or tp > 1 else -(-shape.vocab // 64) * 64  # padded by `layers.Head`
-    products += (2 if setup.lora else 3) * _product(tokens, device, shape.dim, wide / tp, plain)
+    wide = -(-shape.vocab // tp) if compute == "float32" else -(-shape.vocab // (64 * tp)) * 64  # as `layers.Head` pads
+    products += (2 if setup.lora else 3) * _product(tokens, device, shape.dim, wide, plain)
     attention = layers * _attention(shape, setup, tokens, device, again, tp)
     pointwise = _pointwise(shape, setup, layout, device, tokens, layers, again)
     own = (layers * shape.block_parameters + (2 - shape.tied) * shape.table) / tp

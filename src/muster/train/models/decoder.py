@@ -9,8 +9,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.distributed.tensor.parallel import ParallelStyle
 
 from muster.train.errors import ConfigError, Problem
 from muster.train.models import parts
@@ -27,6 +26,7 @@ from muster.train.models.layers import (
     problems,
     stream,
 )
+from muster.train.models.tensor_styles import Output, Replicated, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +141,15 @@ class Decoder(nn.Module):
 
     def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
         plan: dict[str, ParallelStyle] = {}
-        if self.embed is not None:
-            plan["embed"] = RowwiseParallel(
-                input_layouts=Replicate(), output_layouts=Shard(1) if sequence else Replicate()
-            )
-        if self.positions is not None:
-            # Positions come as [seq, dim], so their sequence is the first dimension.
-            plan["positions"] = RowwiseParallel(
-                input_layouts=Replicate(), output_layouts=Shard(0) if sequence else Replicate()
-            )
+        for name in ("embed", "positions"):
+            if getattr(self, name) is not None:
+                plan[name] = Table(sequence=sequence)
         for name, block in self.blocks.items():
             plan |= parts.block_plan(f"blocks.{name}", block, sequence)
         if self.norm is not None:
-            plan["norm"] = parts.stream_norm(sequence)
+            plan["norm"] = Replicated(sequence=sequence)
         if self.head is not None:
-            plan["head"] = ColwiseParallel(
-                input_layouts=Shard(1) if sequence else Replicate(), output_layouts=Replicate()
-            )
+            plan["head"] = Output(sequence=sequence)
         return plan
 
     def check(self, tp: int = 1, pp: int = 1, sequence: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """The layers of the decoder and the image model: attention, feed-forward, norms and rotary positions.
 
 Query, key and value are separate linear layers, and so are gate and up. Splitting a fused layer by rows would put the
-gate's rows on the first tensor-parallel ranks and those of `up` on the last. Separate layers split cleanly with
-DTensor's `ColwiseParallel`, match Hugging Face's weights, and need no `cat` of two gradients in the backward pass.
+gate's rows on the first tensor-parallel ranks and those of `up` on the last. Separate layers split cleanly by their
+columns, match Hugging Face's weights, and need no `cat` of two gradients in the backward pass.
 """
 
 from __future__ import annotations
@@ -135,15 +135,16 @@ class Head(nn.Linear):
     keeps_rest = False
 
     def forward(self, x: Tensor) -> Tensor:
-        even = self.out_features % HEAD_MULTIPLE == 0
+        even = self.weight.shape[0] % HEAD_MULTIPLE == 0  # a tensor-parallel rank has a part of it
         if even or x.device.type != "cuda" or isinstance(self.weight, DTensor) or not _halves(x):
             return super().forward(x)
         return self.padded(x)
 
     def padded(self, x: Tensor) -> Tensor:
-        """The same product with zeros beside it."""
-        logits = F.linear(x, F.pad(self.weight, (0, 0, 0, -self.out_features % HEAD_MULTIPLE)))
-        return logits if self.keeps_rest else logits[..., : self.out_features]
+        """The same product with zeros beside it; those of a tensor-parallel rank never stay."""
+        width = self.weight.shape[0]
+        logits = F.linear(x, F.pad(self.weight, (0, 0, 0, -width % HEAD_MULTIPLE)))
+        return logits if self.keeps_rest and width == self.out_features else logits[..., :width]
 
 
 class Rope(nn.Module):

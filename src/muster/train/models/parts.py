@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
-import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-)
+from torch.distributed.tensor.parallel import ParallelStyle
 
 from muster.train.errors import MeshError
 from muster.train.models.layers import Block, BlockShape
+from muster.train.models.tensor_styles import Columns, Entered, Replicated, Rows
 
 _INIT_STD: Final = 0.02  # GPT-2's, and Llama's
 _ASKED: Final = ("stage", "tensor_plan", "tie", "check", "flops_per_token", "init_std")
@@ -39,7 +31,8 @@ class Divisible(Protocol):
 
     def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
         """How each submodule that is still here is split, for `parallelize_module`; call `tie` after it. With
-        `sequence`, the stream between the products is split over the sequence, as is what one stage sends the next."""
+        `sequence`, the stream between the products is split over the sequence, as is what one stage sends the next. To
+        be compiled, all styles must be those of `tensor_styles`."""
 
     def tie(self) -> None:
         """Ties shared parameters again after `parallelize_module`, before `fully_shard`. Moving keeps them tied."""
@@ -64,22 +57,6 @@ def divisible(model: nn.Module) -> Divisible | None:
     return cast(Divisible, model) if has_blocks and all(hasattr(model, name) for name in _ASKED) else None
 
 
-class Replicated(ParallelStyle):
-    """Replicates the parameters on each tensor-parallel rank, as DTensors, so that gradient norms and checkpoints have
-    only one kind of tensor. Inputs and outputs are plain tensors."""
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        replicated = distribute_module(module, device_mesh, self._replicate)
-        replicated.register_forward_pre_hook(lambda _, inputs: tuple(_entered(each, device_mesh) for each in inputs))
-        replicated.register_forward_hook(lambda _, __, output: _left(output))
-        return replicated
-
-    def _replicate(self, _name: str, module: nn.Module, mesh: DeviceMesh) -> None:
-        for name, parameter in module.named_parameters(recurse=False):
-            whole = distribute_tensor(parameter.detach(), mesh, [Replicate()], src_data_rank=self.src_data_rank)
-            module.register_parameter(name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
-
-
 def keep_blocks(blocks: nn.ModuleDict, first: int, last: int) -> None:
     """Deletes every block but `first` to `last - 1`."""
     wanted = [str(index) for index in range(first, last)]
@@ -94,24 +71,15 @@ def block_plan(name: str, block: nn.Module, sequence: bool) -> dict[str, Paralle
     """The plan of one block that is called `name` in its model."""
     if not isinstance(block, Block):
         raise TypeError(f"{name} is a {type(block).__name__}, for which there is no tensor-parallel plan.")
-    outside = Shard(1) if sequence else Replicate()
     plan: dict[str, ParallelStyle] = {}
-    for part, rows in (("attention", ("q", "k", "v")), ("ffn", ("gate", "up"))):
-        plan[f"{name}.{part}_norm"] = stream_norm(sequence)
-        if sequence:
-            # Gathered once for all products that read it.
-            plan[f"{name}.{part}"] = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
-        for each in rows:
+    for part, columns, rows in (("attention", ("q", "k", "v"), "out"), ("ffn", ("gate", "up"), "down")):
+        plan[f"{name}.{part}_norm"] = Replicated(sequence=sequence)
+        plan[f"{name}.{part}"] = Entered(sequence=sequence)
+        for each in columns:
             if hasattr(getattr(block, part), each):
-                plan[f"{name}.{part}.{each}"] = ColwiseParallel()
-    plan[f"{name}.attention.out"] = RowwiseParallel(output_layouts=outside)
-    plan[f"{name}.ffn.down"] = RowwiseParallel(output_layouts=outside)
+                plan[f"{name}.{part}.{each}"] = Columns()
+        plan[f"{name}.{part}.{rows}"] = Rows(sequence=sequence)
     return plan
-
-
-def stream_norm(sequence: bool) -> ParallelStyle:
-    """The style of a norm on the stream between the products."""
-    return SequenceParallel(use_local_output=True) if sequence else Replicated()
 
 
 def stream_std(name: str, layers: int) -> float:
@@ -145,13 +113,3 @@ def refuse(found: list[str]) -> None:
 def _span(blocks: nn.ModuleDict) -> str:
     names = list(blocks)
     return f"{names[0]} to {names[-1]}" if names else "none"
-
-
-def _entered(value: Any, mesh: DeviceMesh) -> Any:
-    if isinstance(value, DTensor) or not isinstance(value, torch.Tensor):
-        return value
-    return DTensor.from_local(value, mesh, [Replicate()], run_check=False)
-
-
-def _left(output: Any) -> Any:
-    return output.to_local() if isinstance(output, DTensor) else output

@@ -12,6 +12,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from muster.train.errors import ConfigError, MeshError, Problem
 from muster.train.models import parts
 from muster.train.models.layers import Block, BlockShape, dropped, layer_parameters, norm, norm_parameters, problems
+from muster.train.models.tensor_styles import Replicated
 
 _NO_SEQUENCE: Final = "an image model has no sequence parallelism, as it averages over the sequence"
 
@@ -114,7 +115,7 @@ class Vision(nn.Module):
         if sequence:
             raise MeshError(f"The model can't be split so: {_NO_SEQUENCE}.")
         ends = ("patches", "positions", "norm", "head")
-        plan: dict[str, ParallelStyle] = {name: parts.Replicated() for name in ends if getattr(self, name) is not None}
+        plan: dict[str, ParallelStyle] = {name: Replicated() for name in ends if getattr(self, name) is not None}
         for name, block in self.blocks.items():
             plan |= parts.block_plan(f"blocks.{name}", block, False)
         return plan

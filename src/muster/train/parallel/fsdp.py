@@ -43,8 +43,8 @@ def shard(
 class _Own(torch.autograd.Function):
     """Returns the same memory as a tensor that is not a view.
 
-    FSDP starts its backward pass with a hook on a module's output. With tensor parallelism the output is a view of a
-    DTensor, and an in-place operation on a view (in a user's loss) would silently remove the hook.
+    FSDP starts its backward pass with a hook on a module's output. With PyTorch's tensor-parallel styles the output
+    is a view of a DTensor, and an in-place operation on a view (in a user's loss) would silently remove the hook.
     """
 
     @staticmethod

@@ -13,6 +13,7 @@ from muster.train.errors import MeshError
 from muster.train.float8 import CAPABILITY, use_float8
 from muster.train.mesh import Mesh
 from muster.train.models.parts import divisible
+from muster.train.models.tensor_styles import LocalStyle
 from muster.train.parallel.ddp import replicate
 from muster.train.parallel.fsdp import shard
 from muster.train.parallel.pipeline import Pipeline, spans
@@ -81,8 +82,7 @@ def check(
     if settings.offload and layout.fsdp == 1:
         raise MeshError(f"parallel.offload is on, but the mesh is {layout}: it moves shards; give fsdp 2 or more.")
     if settings.compile and tp > 1:
-        # Measured with torch 2.13: DTensors in compiled blocks fail in the backward pass, or with recomputation.
-        raise MeshError(f"parallel.compile is on, but the mesh is {layout}: compiled blocks take no tp; use tp 1.")
+        _check_styles(model, mesh, settings)
     if precision is not None and precision.compute == "float8":
         _check_float8(model, mesh)
     if settings.checkpointing != "none" and not block_list(model):
@@ -90,6 +90,17 @@ def check(
         raise MeshError(
             f"parallel.checkpointing is {settings.checkpointing}, but {name} has no `blocks` to compute again."
         )
+
+
+def _check_styles(model: nn.Module, mesh: Mesh, settings: ParallelSettings) -> None:
+    known = divisible(model)
+    assert known is not None, "checked before"
+    for name, style in known.tensor_plan(settings.sequence).items():
+        if not isinstance(style, LocalStyle):
+            raise MeshError(
+                f"parallel.compile is on, but the mesh is {mesh.layout} and {name} is split by {type(style).__name__}: "
+                "compiled blocks take no DTensors; use the styles of muster.train.models.tensor_styles, or tp 1."
+            )
 
 
 def _check_float8(model: nn.Module, mesh: Mesh) -> None:

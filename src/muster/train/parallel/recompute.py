@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from muster.train.models.parts import divisible
+from muster.train.models.tensor_styles import on_local
 
 
 def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "full"]) -> None:
@@ -30,11 +31,11 @@ def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "f
 
 def compile_parts(part: nn.Module, blocks: Sequence[nn.Module]) -> None:
     """Compiles the forward of each block, and of the norm before the head in a model of our own. Only the forward: it
-    is inside the hooks with which FSDP gathers the weights."""
+    is inside the hooks with which FSDP gathers the weights, and what it compiles has no DTensor."""
     last = getattr(part, "norm", None) if divisible(part) is not None else None
     for module in (*blocks, last):
         if isinstance(module, nn.Module):
-            module.forward = _compiled(module.forward)
+            module.forward = on_local(module, _compiled(module.forward))
 
 
 def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
