@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import itertools
 import os
 import statistics
 import sys
@@ -36,7 +37,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from _machine import write
-from muster.data import Loader, Order, Sample, Source, next_token, open_dataset, stack
+from muster.data import Batch, Loader, Order, Sample, Source, next_token, open_dataset, stack
 from muster.data.formats import tokens
 
 LENGTH, VOCAB, SHARDS = 1024, 50_257, 4
@@ -120,12 +121,14 @@ def _loader(folder: Path, batch: int) -> Loader:
 
 
 def _muster(folder: Path, batch: int) -> Iterator[Pair]:
+    """As the others, it holds on to no batch that it has given."""
+
+    def pair(found: list[Batch]) -> Pair:
+        return torch.from_numpy(found[0].arrays["inputs"]), torch.from_numpy(found[0].arrays["targets"])
+
     with _loader(folder, batch) as loader:
-        step = 0
-        while True:
-            (found,) = loader.at(step)
-            yield torch.from_numpy(found.arrays["inputs"]), torch.from_numpy(found.arrays["targets"])
-            step += 1
+        for step in itertools.count():
+            yield pair(loader.at(step))
 
 
 class Windows(TorchDataset[Pair]):
