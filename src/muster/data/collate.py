@@ -50,10 +50,10 @@ class _NextToken:
     def stacked(self, parts: Arrays, empty: Empty) -> Arrays:
         tokens = parts["tokens"]
         count, wide = tokens.shape
-        both = empty((2, count, wide - 1), np.int64)
-        both[0] = tokens[:, :-1]
-        both[1] = tokens[:, 1:]
-        return {"inputs": both[0], "targets": both[1]}
+        inputs, targets = empty((2, count, wide - 1), np.int64)
+        inputs[...] = tokens[:, :-1]
+        targets[...] = tokens[:, 1:]
+        return {"inputs": inputs, "targets": targets}
 
 
 stack: Final = _Stack()

@@ -98,10 +98,12 @@ class Loader:
 
     def _batches(self, lump: Lump, step: int, stacked: Stacked) -> list[Batch]:
         before = (step - lump.first) * self._spans.mine
+        first = (step - lump.span.first) * self.micros
+        totals = lump.span.totals[first : first + self.micros]
         found = []
-        for number, (begin, end) in enumerate(self._spans.parts):
+        for (begin, end), total in zip(self._spans.parts, totals, strict=True):
             parts = {name: array[before + begin : before + end] for name, array in lump.parts.items()}
-            found.append(Batch(stacked(parts, self._empty), self._spans.total(lump.span, step, number)))
+            found.append(Batch(stacked(parts, self._empty), total))
         return found
 
     def _read(self, steps: range) -> list[list[Batch]]:

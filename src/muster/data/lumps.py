@@ -1,7 +1,7 @@
 """Reads the stored samples of several steps at once, of datasets that can: here where that is quick, else in a thread.
 
 A thread's turns cost about as much as reading a batch that lies in the page cache. So the caller reads it, in lumps
-that stay in the processor's cache. Where a lump takes long (the disk is read, or a shard is fetched) a thread reads the
+that it makes batches of. Where a lump takes long (the disk is read, or a shard is fetched) a thread reads the
 next ones beside the caller, until they come quickly again.
 """
 
@@ -19,12 +19,12 @@ from muster.data.ahead import ReadAhead
 from muster.data.dataset import Arrays, Gathers
 from muster.data.spans import Span, Spans
 
-_HERE: Final = 512 << 10  # bytes of a lump that the caller reads
+_HERE: Final = 2048 << 10  # bytes of a lump that the caller reads
 _BESIDE: Final = 512 << 10  # of one that the thread reads
 _MOST: Final = 1024  # samples of a lump
-_SLOW: Final = 2e-3  # seconds for a lump, as a moving average: with more the thread reads
-_QUICK: Final = 1e-3  # with less the caller reads again
-_WEIGHT: Final = 0.1  # of the last lump in the average; others that use the machine slow down one now and then
+_SLOW: Final = 5e-3  # seconds for a lump, as a moving average: with more the thread reads
+_QUICK: Final = 2e-3  # with less the caller reads again
+_WEIGHT: Final = 0.1  # of the last lump in the average; others on the machine delay one now and then
 _LONGEST: Final = 0.05  # seconds that one lump counts as
 
 

@@ -12,7 +12,7 @@ from muster.data.ledger import sample_hash
 from muster.data.order import Order, Samples
 from muster.data.world import share
 
-_MANY: Final = 4096  # samples of a span that follows on another: half a millisecond
+_MANY: Final = 16384  # samples of a span that follows on another: two milliseconds
 _FEW: Final = 512  # of one where a run begins or jumps
 
 

@@ -120,14 +120,14 @@ class TokenShards:
 
         One index copies all that are mapped already; a shard that isn't is mapped, and copied from, before the next.
         """
+        if len(indices) == 0 or indices.view(np.uint64).max() >= len(self):  # as unsigned, one below 0 is huge
+            raise DataError(f"{self.folder}: samples {indices} were asked for; there are {len(self)}.")
         starts = indices * self.length
         shards = self._ends.searchsorted(starts, side="right")
         windows: Windows | None = self._maps.made
         direct = windows.hold(starts, shards) if windows is not None else np.zeros(len(indices), bool)
-        if windows is not None and direct.all() and len(indices):
+        if windows is not None and direct.all():
             return {"tokens": windows.copy(starts, shards)}
-        if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(self):
-            raise DataError(f"{self.folder}: samples {indices} were asked for; there are {len(self)}.")
         wide = self.length + 1
         rows = np.empty((len(indices), wide), self.index.dtype)
         if windows is not None:
