@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from typing import Generic, TypeVar
@@ -13,12 +13,11 @@ T = TypeVar("T")
 
 
 class ReadAhead(Generic[T]):
-    """Calls `read` for each step that is asked for and the `ahead` steps after it, in order and each once, until the
-    caller jumps elsewhere. The thread takes and hands over `lump` steps at once, since each exchange costs two turns.
-    Not for several callers at once."""
+    """Calls `read` for the steps that are asked for and those after them, in order and each once, until the caller
+    jumps elsewhere. Not for several callers at once."""
 
-    def __init__(self, read: Callable[[int], T], ahead: int, lump: int = 1) -> None:
-        self._read, self._ahead, self._lump = read, ahead, lump
+    def __init__(self, read: Callable[[range], Sequence[T]]) -> None:
+        self._read = read
         self._next = self._end = 0  # the steps [next, end) have been ordered, and their results are to come
         self._todo: SimpleQueue[range | None] = SimpleQueue()
         self._done: SimpleQueue[list[tuple[int, T | Exception]]] = SimpleQueue()
@@ -26,16 +25,15 @@ class ReadAhead(Generic[T]):
         self._thread: Thread | None = None
         self._finish: Callable[[], object] = lambda: None
 
-    def at(self, step: int) -> T:
-        """The result of a step. What `read` raised is raised here, when its step is asked for, and is tried anew if it
-        is asked for again."""
+    def at(self, step: int, ahead: int, lump: int = 1) -> T:
+        """The result of a step, and orders the `ahead` steps after it; the thread takes and hands over `lump` steps at
+        once, since each exchange costs two turns. What `read` raised is raised here, when its step is asked for, and
+        is tried anew if it is asked for again."""
         if self._thread is None or not self._next <= step < self._end:
             self._start(step)
-        if self._end <= step + 1 + self._ahead - self._lump:
-            end = step + 1 + self._ahead
-            for begin in range(self._end, end, self._lump):
-                self._todo.put(range(begin, min(begin + self._lump, end)))
-            self._end = end
+        while self._end + lump <= step + 1 + ahead:
+            self._todo.put(range(self._end, self._end + lump))
+            self._end += lump
         while True:
             if not self._got:
                 self._got.extend(self._done.get())
@@ -49,7 +47,7 @@ class ReadAhead(Generic[T]):
         return result
 
     def close(self) -> None:
-        """Ends the thread, after the step that it reads. It may be used again."""
+        """Ends the thread, after the steps that it reads. It may be used again."""
         self._finish()
         if self._thread is not None:
             self._thread.join()
@@ -70,11 +68,13 @@ class ReadAhead(Generic[T]):
         todo.put(range(step, step + 1))  # alone: the caller waits for it
         self._finish = weakref.finalize(self, _end, todo, ended)
 
-    def _result(self, step: int) -> T | Exception:
+    def _results(self, steps: range) -> list[tuple[int, T | Exception]]:
         try:
-            return self._read(step)
+            return list(zip(steps, self._read(steps), strict=True))
         except Exception as error:
-            return error
+            if len(steps) == 1:
+                return [(steps[0], error)]
+        return [self._results(range(step, step + 1))[0] for step in steps]  # which of them it is
 
 
 def _run(
@@ -84,14 +84,11 @@ def _run(
     ended: list[bool],
 ) -> None:
     while (steps := todo.get()) is not None:
-        found = []
-        for step in steps:
-            owner = reader()
-            if owner is None or ended:
-                return
-            found.append((step, owner._result(step)))
-            del owner
-        done.put(found)
+        owner = reader()
+        if owner is None or ended:
+            return
+        done.put(owner._results(steps))
+        del owner
 
 
 def _end(todo: SimpleQueue[range | None], ended: list[bool]) -> None:

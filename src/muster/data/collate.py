@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,21 @@ from muster.data.dataset import Sample
 from muster.data.errors import DataError
 
 Collate = Callable[[Sequence[Sample]], Arrays]
+Empty = Callable[[tuple[int, ...], Any], NDArray[Any]]  # a new array of a shape and type, with any content
+Stacked = Callable[[Arrays, Empty], Arrays]
 
 
 @runtime_checkable
 class CollatesStacked(Protocol):
-    """A collate that also takes samples whose parts are stacked already, as `Gathers.gather` returns them."""
+    """A collate that also takes samples whose parts are stacked already, as `Gathers.gather` returns them.
+
+    `stacked` is called when the step is asked for, in the caller's thread: there it costs less than handing over what
+    it makes. So it should do no more than copy, into arrays of `empty`.
+    """
 
     def __call__(self, samples: Sequence[Sample]) -> Arrays: ...
 
-    def stacked(self, parts: Arrays) -> Arrays: ...
+    def stacked(self, parts: Arrays, empty: Empty) -> Arrays: ...
 
 
 class _Stack:
@@ -31,7 +37,7 @@ class _Stack:
         names = [name for name, value in samples[0].items() if not isinstance(value, (str, bytes, dict, list))]
         return {name: _stacked(name, samples) for name in names}
 
-    def stacked(self, parts: Arrays) -> Arrays:
+    def stacked(self, parts: Arrays, empty: Empty) -> Arrays:
         return parts
 
 
@@ -39,11 +45,15 @@ class _NextToken:
     """From windows of length s + 1: `inputs` i64[n, s] and `targets` i64[n, s], shifted by one."""
 
     def __call__(self, samples: Sequence[Sample]) -> Arrays:
-        return self.stacked({"tokens": _stacked("tokens", samples)})
+        return self.stacked({"tokens": _stacked("tokens", samples)}, np.empty)
 
-    def stacked(self, parts: Arrays) -> Arrays:
+    def stacked(self, parts: Arrays, empty: Empty) -> Arrays:
         tokens = parts["tokens"]
-        return {"inputs": tokens[:, :-1].astype(np.int64, "C"), "targets": tokens[:, 1:].astype(np.int64, "C")}
+        count, wide = tokens.shape
+        inputs, targets = empty((2, count, wide - 1), np.int64)
+        inputs[...] = tokens[:, :-1]
+        targets[...] = tokens[:, 1:]
+        return {"inputs": inputs, "targets": targets}
 
 
 stack: Final = _Stack()

@@ -39,6 +39,7 @@ class Maps(Generic[K]):
 
     load: Callable[[K], NDArray[Any]]
     limit: int = _OPEN
+    made: Any = field(default=None, init=False, repr=False)  # of the maps, by their user; dropped when they change
     _arrays: dict[K, NDArray[Any]] = field(default_factory=dict, repr=False)
 
     def content(self, key: K) -> NDArray[Any]:
@@ -46,13 +47,18 @@ class Maps(Generic[K]):
         found = self._arrays.get(key)
         if found is None:
             found = self._arrays[key] = self.load(key)
+            self.made = None
             while len(self._arrays) > self.limit:
                 oldest, *_ = tuple(self._arrays)
                 self._arrays.pop(oldest, None)
         return found
 
+    def held(self) -> dict[K, NDArray[Any]]:
+        return self._arrays.copy()
+
     def clear(self) -> None:
         self._arrays.clear()
+        self.made = None
 
 
 def check_size(path: Path, expected: int) -> None:

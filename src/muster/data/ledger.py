@@ -20,8 +20,12 @@ START = 0  # the ledger before the first step
 def sample_hash(samples: Samples) -> U64:
     """One hash per sample, of its source's name, its epoch, its index and its position in the global batch."""
     names = np.array([text_key(source.name) for source in samples.sources], np.uint64)
-    parts = (samples.epoch, samples.index, samples.position)
-    return chain(names[samples.source], *(part.astype(np.uint64) for part in parts))
+    epoch = samples.epoch
+    if len(names) > 1:
+        names = names[samples.source]
+    elif len(epoch) and epoch.min() == epoch.max():
+        epoch = epoch[:1]  # the same for all, as the name is
+    return chain(names, *(part.astype(np.uint64) for part in (epoch, samples.index, samples.position)))
 
 
 def total(hashes: U64) -> int:

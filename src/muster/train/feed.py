@@ -1,6 +1,6 @@
 """Provides the loop's input: each step's micro-batches on the device, and the totals of the step over all ranks.
 
-The samples of the next step are loaded, sent to the device and counted while the device still runs the current step.
+The samples of the next step are loaded, counted and copied to the device while it still runs the current step.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from muster.data.collate import Arrays
@@ -19,6 +18,7 @@ from muster.train.config import Config
 from muster.train.gang import Agreement, Gang, PendingRequests, Requests
 from muster.train.mesh import Mesh
 from muster.train.parallel import Micro
+from muster.train.prefetch import Prefetch, to_device
 from muster.train.task import Data, Task, Tensors
 
 
@@ -42,16 +42,17 @@ class Feed:
     gang: Gang
     requests: Requests
     _agreement: Agreement = field(init=False)
-    _micros: list[Micro] = field(init=False, default_factory=list)
+    _prefetch: Prefetch = field(init=False)
 
     def __post_init__(self) -> None:
         self._agreement = Agreement(self.gang.talk)
+        self._prefetch = Prefetch(self.mesh.device)
 
     def ask(self, position: int, save: bool = False, keep: bool = False) -> None:
         """Starts to load the step at this position of the data. `save`, `keep`: this rank requests a save before it, on
         disk or in memory."""
         batches = self.loader.at(position)
-        self._micros = [micro(self.task, batch.arrays, self.mesh.device) for batch in batches]
+        self._prefetch.send([batch.arrays for batch in batches])
         items, hashed = sum(self.task.items(batch.arrays) for batch in batches), sum(batch.hash for batch in batches)
         if self.mesh.place["tp"] or self.mesh.place["pp"]:
             items = hashed = 0  # tensor and pipeline peers read the same samples, which count once
@@ -62,7 +63,7 @@ class Feed:
     def take(self) -> StepInput:
         """The requested step, once every rank has requested it."""
         items, hashed, *flags = self._agreement.result()
-        micros, self._micros = self._micros, []
+        micros = [_micro(self.task, batch) for batch in self._prefetch.take()]
         return StepInput(micros, items, unsigned(hashed), PendingRequests(*flags))
 
 
@@ -81,13 +82,8 @@ def described(order: Order) -> dict[str, Any]:
 
 def micro(task: Task, arrays: Arrays, device: torch.device) -> Micro:
     """A micro-batch in the form of the model's input."""
-    batch = to_device(arrays, device)
+    return _micro(task, to_device(arrays, device))
+
+
+def _micro(task: Task, batch: Tensors) -> Micro:
     return Micro(task.inputs(batch), batch)
-
-
-def to_device(arrays: Arrays, device: torch.device) -> Tensors:
-    """Copies arrays to the device; to a GPU from pinned memory, asynchronously."""
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    if device.type == "cpu":
-        return tensors
-    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}

@@ -24,6 +24,7 @@ from muster.data.cache import Remote, ShardCache
 from muster.data.dataset import Arrays, Sample
 from muster.data.errors import DataError
 from muster.data.files import INDEX, Maps, check_size, crc32, fresh, mapped, read_index, write_json
+from muster.data.windows import Windows, over
 
 Tokens = NDArray[np.unsignedinteger]  # u16 or u32
 _FORMAT, _VERSION = "muster-tokens", 1
@@ -115,18 +116,27 @@ class TokenShards:
         return {"tokens": self.row(start, start + self.length + 1)}
 
     def gather(self, indices: NDArray[np.int64]) -> Arrays:
-        """The samples of these numbers, stacked: `tokens` [n, length + 1], copied once from the memory maps."""
+        """The samples of these numbers, stacked: `tokens` [n, length + 1], copied once from the memory maps.
+
+        One index copies all that are mapped already; a shard that isn't is mapped, and copied from, before the next.
+        """
         if len(indices) == 0 or indices.view(np.uint64).max() >= len(self):  # as unsigned, one below 0 is huge
             raise DataError(f"{self.folder}: samples {indices} were asked for; there are {len(self)}.")
-        starts, wide = indices * self.length, self.length + 1
-        shards = np.searchsorted(self._ends, starts, side="right")
-        places = starts - self._begins[shards]
+        starts = indices * self.length
+        shards = self._ends.searchsorted(starts, side="right")
+        windows: Windows | None = self._maps.made
+        direct = windows.hold(starts, shards) if windows is not None else np.zeros(len(indices), bool)
+        if windows is not None and direct.all():
+            return {"tokens": windows.copy(starts, shards)}
+        wide = self.length + 1
         rows = np.empty((len(indices), wide), self.index.dtype)
-        for number, (shard, place) in enumerate(zip(shards.tolist(), places.tolist(), strict=True)):
-            window = self._maps.content(shard)[place : place + wide]
-            if len(window) < wide:  # it goes on in the next shard
-                window = self.row(int(starts[number]), int(starts[number]) + wide)
-            rows[number] = window
+        if windows is not None:
+            rows[direct] = windows.copy(starts[direct], shards[direct])
+            del windows  # a shard that is fetched may need the room of others
+        for number in np.flatnonzero(~direct).tolist():
+            rows[number] = self.row(int(starts[number]), int(starts[number]) + wide)
+        if self._maps.made is None:
+            self._maps.made = over(self._maps.held(), self._begins, wide)
         return {"tokens": rows}
 
     def row(self, start: int, end: int) -> Tokens:

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from muster.checks.findings import Check, Finding, Report, Result, failed, not_applicable, ok, some, unknown
 from muster.data.loader import Loader
 from muster.train.config import Config
-from muster.train.feed import micro, to_device
+from muster.train.feed import micro
 from muster.train.mesh import Layout, make_mesh
 from muster.train.optim import adamw, measure
 from muster.train.optim import step as update
 from muster.train.parallel import Micro, Prepared, parallelize
 from muster.train.plan import Plan, make_plan
+from muster.train.prefetch import to_device
 from muster.train.preflight.children import ChildFailed, free_port, gang_environment, gather
 from muster.train.preflight.hook import LIMIT, about
 from muster.train.preflight.program import Program, quiet, seed_all
