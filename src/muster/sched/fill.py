@@ -7,11 +7,10 @@ pass that fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.core.history import groups_of
-from muster.core.job import Job, Seat
+from muster.core.job import Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
@@ -19,8 +18,9 @@ from muster.sched.backfill import expected_duration
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit, room_at_end
+from muster.sched.gang_requests import GangRequests
 from muster.sched.gate import allowance, gate
-from muster.sched.order import UNKNOWN, Key
+from muster.sched.order import Key
 from muster.sched.overdue import goes_first
 from muster.sched.place import GangRequest
 from muster.sched.pool_choice import PoolChoice
@@ -52,12 +52,15 @@ class Filling:
     _loose: Shape | None = None  # the last one that was found able to start
     _by_rank: bool = field(init=False)
     _gated: bool = field(init=False)  # whether limits or quotas exist
-    closing: bool = field(init=False)  # whether any pool has maintenance planned, so that expected run times matter
+    closing: bool = field(init=False)  # whether any pool has maintenance planned
+    gang: Callable[[Queued], GangRequest] = field(init=False)
+    _requests: GangRequests = field(init=False)
     _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
-        self.closing = any(rules.maintenance for rules in self.state.rules.pools.values())
+        self._requests = GangRequests(self.state, self.board, self.now)
+        self.closing, self.gang = self._requests.closing, self._requests.of
         self.reservations = Reservations(self.state, self.board, self.now, self.gang, self.closing)
         self._by_rank = self.state.rules.between == "rank"
         self._gated = self.board.limits.limited or self.board.limits.quotas.any
@@ -71,7 +74,7 @@ class Filling:
         for name, claim in waiting:  # before any start, while nodes are as in the state
             nodes = [self.state.nodes.get(seat.node) for seat in claim.seats]
             late = self.closing and any(
-                self.board.free.slots[seat.node].closes < self._over(self.board.waiting.queued[name].job)
+                self.board.free.slots[seat.node].closes < self._requests.over(self.board.waiting.queued[name].job)
                 for seat in claim.seats
                 if seat.node in self.board.free.slots
             )
@@ -371,22 +374,6 @@ class Filling:
         """The expected end of the job if it starts now."""
         return self.now + expected_duration(queued.job, self.state.rules, self.now)
 
-    def _over(self, job: Job) -> float:
-        """A late estimate of the job's end if it starts now: `max_duration`, or the 90th percentile of its kind."""
-        history, spec = self.state.history, job.spec
-        whole = spec.max_duration or (history.quantile(groups_of(job.user, spec), 0.9) if history.known else UNKNOWN)
-        done = job.ran if job.has_saved else 0.0
-        return self.now + max(whole - done, 1.0)
-
-    def gang(self, queued: Queued) -> GangRequest:
-        """The job's gang, with `near` set for its placement, and `ends` set where a pool has maintenance."""
-        gang = queued.stream.shape.gang
-        if gang.placement in ("group", "locality"):
-            gang = replace(gang, near=self.board.gangs.near(queued.job))
-        if self.closing and any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
-            return replace(gang, ends=self._over(queued.job))
-        return gang
-
     def _open_pools(self, queued: Queued) -> tuple[str, ...]:
         shape, pools = queued.stream.shape, queued.stream.shape.gang.pools
         if not self._gated:
@@ -416,4 +403,3 @@ class Filling:
         for seat in claim.seats:
             taken[seat.node] = taken.get(seat.node, Resources()) + ask
         return True
-
