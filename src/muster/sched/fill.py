@@ -102,18 +102,18 @@ class Filling:
         overdue jobs."""
         before = len(self.starts)
         if self.board.order_may_have_changed:
-            for shapes in self.board.waiting.shapes.values():
-                self.board.changes.shapes.update(shapes)
+            for waiting in self.board.waiting.shapes.values():
+                self.board.changes.shapes.update(waiting)
         shapes = [shape for shape in self.board.changes.shapes if not self._stuck(shape)]
         if not shapes:
             self.board.changes.shapes = {}
             return False
         lines, queues = self._lines(shapes), self._ordered_queues(shapes)
         self._open = {*queues, *[shape for line in lines.values() for shape in line]}
-        sources = [(line, self._best(line, there), self._streams(line, there)) for line, there in lines.items()]
         if not lines and len(queues) == 1:
             sources = self._serve_alone(queues[0])
         else:
+            sources = [(line, self._best(line, there), self._streams(line, there)) for line, there in lines.items()]
             sources += [(self._where(queue)[:2], self._best(queue), (queue,)) for queue in queues]
         turn_order: TurnOrder
         if self._by_rank:
@@ -205,7 +205,7 @@ class Filling:
                 found.update((queue, None) for _, queue in shape.lines if rules.queue(queue)[0].backfill != "greedy")
         return list(found)
 
-    def _streams(self, line: Line, shapes: list[Shape]) -> Iterator[Stream]:
+    def _streams(self, line: Line, shapes: list[Shape]) -> Iterator[Source]:
         return (stream for shape in shapes for stream in shape.lines[line] if stream.not_before <= self.now)
 
     def _best(self, where: Line | str, shapes: Sequence[Shape] = ()) -> float:
