@@ -7,11 +7,10 @@ pass that fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.core.history import groups_of
-from muster.core.job import Job, Seat
+from muster.core.job import Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
@@ -19,13 +18,14 @@ from muster.sched.backfill import expected_duration
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit, room_at_end
+from muster.sched.gang_requests import GangRequests
 from muster.sched.gate import allowance, gate
-from muster.sched.order import UNKNOWN, Key
+from muster.sched.order import Key
 from muster.sched.overdue import goes_first
 from muster.sched.place import GangRequest
 from muster.sched.pool_choice import PoolChoice
 from muster.sched.queue_cursor import QueueCursor
-from muster.sched.queued_jobs import Queued, Shape, Stream
+from muster.sched.queued_jobs import Line, Queued, Shape, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.reservations import Reservations
 from muster.sched.turn_order import ByRank, ByShare, Source, TurnOrder
@@ -52,12 +52,15 @@ class Filling:
     _loose: Shape | None = None  # the last one that was found able to start
     _by_rank: bool = field(init=False)
     _gated: bool = field(init=False)  # whether limits or quotas exist
-    closing: bool = field(init=False)  # whether any pool has maintenance planned, so that expected run times matter
+    closing: bool = field(init=False)  # whether any pool has maintenance planned
+    gang: Callable[[Queued], GangRequest] = field(init=False)
+    _requests: GangRequests = field(init=False)
     _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
-        self.closing = any(rules.maintenance for rules in self.state.rules.pools.values())
+        self._requests = GangRequests(self.state, self.board, self.now)
+        self.closing, self.gang = self._requests.closing, self._requests.of
         self.reservations = Reservations(self.state, self.board, self.now, self.gang, self.closing)
         self._by_rank = self.state.rules.between == "rank"
         self._gated = self.board.limits.limited or self.board.limits.quotas.any
@@ -71,7 +74,7 @@ class Filling:
         for name, claim in waiting:  # before any start, while nodes are as in the state
             nodes = [self.state.nodes.get(seat.node) for seat in claim.seats]
             late = self.closing and any(
-                self.board.free.slots[seat.node].closes < self._over(self.board.waiting.queued[name].job)
+                self.board.free.slots[seat.node].closes < self._requests.over(self.board.waiting.queued[name].job)
                 for seat in claim.seats
                 if seat.node in self.board.free.slots
             )
@@ -99,23 +102,24 @@ class Filling:
         overdue jobs."""
         before = len(self.starts)
         if self.board.order_may_have_changed:
-            for shapes in self.board.waiting.shapes.values():
-                self.board.changes.shapes.update(shapes)
-        if all(self._stuck(shape) for shape in self.board.changes.shapes):
+            for waiting in self.board.waiting.shapes.values():
+                self.board.changes.shapes.update(waiting)
+        shapes = [shape for shape in self.board.changes.shapes if not self._stuck(shape)]
+        if not shapes:
             self.board.changes.shapes = {}
             return False
-        sources = list(self._sources())
-        while len(sources) == 1 and isinstance(sources[0], str):
-            # A single queue: no order between sources is needed.
-            sources = [] if self.reservations.deferred and self._all_stuck(sources[0]) else self._serve(sources[0])
-        turn_order: TurnOrder
-        if not sources:
-            turn_order = _NOBODY
-        elif self.state.rules.between == "fair":
-            turn_order = ByShare(self.board.shares, self.key, self._standing, self._where, sources)
+        lines, queues = self._lines(shapes), self._ordered_queues(shapes)
+        self._open = {*queues, *[shape for line in lines.values() for shape in line]}
+        if not lines and len(queues) == 1:
+            sources = self._serve_alone(queues[0])
         else:
-            turn_order = ByRank(self.key, sources)
-        self._open = {source if isinstance(source, str) else source.shape for source in sources}
+            sources = [(line, self._best(line, there), self._streams(line, there)) for line, there in lines.items()]
+            sources += [(self._where(queue)[:2], self._best(queue), (queue,)) for queue in queues]
+        turn_order: TurnOrder
+        if self._by_rank:
+            turn_order = ByRank(self.key, [source for _, _, there in sources for source in there])
+        else:
+            turn_order = ByShare(self.board.shares, self.key, self._standing, self._where, sources)
         while not self._open <= self._failed and (source := turn_order.pop()) is not None:
             if isinstance(source, str):
                 self._open.discard(source)
@@ -142,7 +146,7 @@ class Filling:
         if isinstance(source, str):
             return self.key(source)[0]
         standing = 1.0 if source.overdue and goes_first(self.board, source) else 2.0
-        return standing - 1.0 if self._own(source) else standing
+        return standing - 1.0 if self._own(source.queue, source.shape) else standing
 
     def place_in_queue(self, stream: Stream) -> Key:
         """The part of the sort key that tells streams of one queue apart and is the same for all jobs of a stream.
@@ -159,9 +163,8 @@ class Filling:
         key = self.key(stream)
         if self._by_rank:
             return key
-        project, queue, user = self._where(stream)
-        shares = self.board.shares
-        return (key[0], shares.project(project), *shares.queue(queue), shares.user(queue, user), *key[1:])
+        shares, queue = self.board.shares, stream.queue
+        return (key[0], shares.project(stream.project), *shares.queue(queue), shares.user(queue, stream.user), *key[1:])
 
     def _where(self, source: Source) -> tuple[str, str, str]:
         """Project, queue and user; user "" where a whole queue is served in its order."""
@@ -169,35 +172,61 @@ class Filling:
             return next(iter(self.board.waiting.streams[source])).project, source, ""
         return source.project, source.queue, source.user
 
-    def _own(self, stream: Stream) -> bool:
-        """Whether the first job of the stream would start within its queue's quota."""
-        quotas, shape = self.board.limits.quotas, stream.shape
+    def _own(self, queue: str, shape: Shape) -> bool:
+        """Whether a job of this shape would start within its queue's quota."""
+        quotas = self.board.limits.quotas
         if not self._gated or not quotas.any:
             return False
         for pool in shape.gang.pools:
-            room = self._headroom.get((stream.queue, pool))
+            room = self._headroom.get((queue, pool))
             if room is None:
-                room = self._headroom[stream.queue, pool] = quotas.headroom(stream.queue, pool)
+                room = self._headroom[queue, pool] = quotas.headroom(queue, pool)
             if room and shape.weight <= room + EPSILON:
                 return True
         return False
 
     # --- order of sources ---------------------------------------------------------------------------------------------
-    def _sources(self) -> Iterator[Source]:
-        """Streams and queues of which a job might start: something has changed since they did not fit."""
-        queues: dict[str, None] = {}
-        for shape in self.board.changes.shapes:
-            if self._stuck(shape):
-                continue
-            for stream in shape.streams:
-                if stream.rules.backfill == "greedy" and stream.not_before <= self.now:
-                    yield stream
-        # Queues served in their order are included even if nothing changed for them: they may hold reservations here.
-        pools = {pool for shape in self.board.changes.shapes if shape not in self._failed for pool in shape.gang.pools}
-        for pool in pools if self.board.rules.ordered else ():
+    def _lines(self, shapes: list[Shape]) -> dict[Line, list[Shape]]:
+        """Where any job that fits may start, and requests of which one might: something has changed since they did not
+        fit."""
+        found, rules = dict[Line, list[Shape]](), self.board.rules
+        for shape in shapes:
+            for line in shape.lines:
+                if not rules.ordered or rules.queue(line[1])[0].backfill == "greedy":
+                    found.setdefault(line, []).append(shape)
+        return found
+
+    def _ordered_queues(self, shapes: list[Shape]) -> list[str]:
+        """Queues served in their order. They are included even if nothing changed for them: they may hold reservations
+        in these pools."""
+        rules, found = self.board.rules, dict[str, None]()
+        for pool in {pool for shape in shapes for pool in shape.gang.pools} if rules.ordered else ():
             for shape in self.board.waiting.shapes.get(pool, ()):
-                queues.update((s.queue, None) for s in shape.streams if s.rules.backfill != "greedy")
-        yield from queues
+                found.update((queue, None) for _, queue in shape.lines if rules.queue(queue)[0].backfill != "greedy")
+        return list(found)
+
+    def _streams(self, line: Line, shapes: list[Shape]) -> Iterator[Source]:
+        return (stream for shape in shapes for stream in shape.lines[line] if stream.not_before <= self.now)
+
+    def _best(self, where: Line | str, shapes: Sequence[Shape] = ()) -> float:
+        """A standing than which no stream of these shapes is better, or that of a queue that is served in its order."""
+        if self._by_rank:
+            return 0.0  # nobody asks
+        if isinstance(where, str):
+            return self._standing(where)
+        best = 1.0 if self.board.waiting.any_overdue else 2.0
+        return best - 1.0 if any(self._own(where[1], shape) for shape in shapes) else best
+
+    def _serve_alone(self, queue: str) -> list[tuple[Line, float, Iterable[Source]]]:
+        """Serves the only queue: no order between sources is needed. Returns what is left to try."""
+        sources: list[Source] = [queue]
+        while sources == [queue]:
+            sources = [] if self.reservations.deferred and self._all_stuck(queue) else self._serve(queue)
+        by_line = dict[Line, list[Source]]()
+        for source in sources:
+            by_line.setdefault(self._where(source)[:2], []).append(source)
+        self._open = {source if isinstance(source, str) else source.shape for source in sources}
+        return [(line, 0.0, there) for line, there in by_line.items()]
 
     def _stuck(self, shape: Shape) -> bool:
         """Whether the shape can't fit: nothing has become free since it did not fit, or the free counts are too low."""
@@ -345,22 +374,6 @@ class Filling:
         """The expected end of the job if it starts now."""
         return self.now + expected_duration(queued.job, self.state.rules, self.now)
 
-    def _over(self, job: Job) -> float:
-        """A late estimate of the job's end if it starts now: `max_duration`, or the 90th percentile of its kind."""
-        history, spec = self.state.history, job.spec
-        whole = spec.max_duration or (history.quantile(groups_of(job.user, spec), 0.9) if history.known else UNKNOWN)
-        done = job.ran if job.has_saved else 0.0
-        return self.now + max(whole - done, 1.0)
-
-    def gang(self, queued: Queued) -> GangRequest:
-        """The job's gang, with `near` set for its placement, and `ends` set where a pool has maintenance."""
-        gang = queued.stream.shape.gang
-        if gang.placement in ("group", "locality"):
-            gang = replace(gang, near=self.board.gangs.near(queued.job))
-        if self.closing and any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
-            return replace(gang, ends=self._over(queued.job))
-        return gang
-
     def _open_pools(self, queued: Queued) -> tuple[str, ...]:
         shape, pools = queued.stream.shape, queued.stream.shape.gang.pools
         if not self._gated:
@@ -390,6 +403,3 @@ class Filling:
         for seat in claim.seats:
             taken[seat.node] = taken.get(seat.node, Resources()) + ask
         return True
-
-
-_NOBODY = ByRank(lambda source: ())

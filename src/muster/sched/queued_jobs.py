@@ -7,8 +7,9 @@ band form a stream, a sorted list whose order never changes.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from muster.core.job import Job
 from muster.core.rules import QueueRules
@@ -17,6 +18,7 @@ from muster.sched.order import Key, Policy
 from muster.sched.place import GangRequest
 
 Entry = tuple[Key, int, str]  # key within the stream, number, id
+Line = tuple[str, str]  # project and queue
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +28,7 @@ class Shape:
     gang: GangRequest
     fewest: int  # minimum nodes
     each: float  # accelerators per worker
-    streams: dict[Stream, None] = field(default_factory=dict)  # those with at least one job
+    lines: dict[Line, dict[Stream, None]] = field(default_factory=dict)  # the streams with at least one job
     fits_empty: tuple[int, bool] = (-1, False)  # `Free.hardware`, and whether it fits if nothing runs in its only pool
     blocked: tuple[int, ...] | None = None  # `Free.grew` of its pools when it last did not fit
 
@@ -34,6 +36,11 @@ class Shape:
     def weight(self) -> float:
         """Accelerators of the whole gang."""
         return self.each * self.gang.nodes
+
+    @property
+    def streams(self) -> Iterator[Stream]:
+        """Those with at least one job."""
+        return chain.from_iterable(self.lines.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +60,10 @@ class Stream:
     entries: list[Entry] = field(default_factory=list)
     turns: list[Entry] = field(default_factory=list)  # for `reselect`: by submission and wait in place of the number
     failed_preemptions: dict[str, FailedPreemptions] = field(default_factory=dict)  # by pool
+
+    @property
+    def line(self) -> Line:
+        return self.project, self.queue
 
     def add(self, entry: Entry) -> None:
         insort(self.entries, entry)

@@ -27,6 +27,7 @@ class Shares:
     _lineages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _now: float = -1.0
     _scores: dict[str, float] = field(default_factory=dict)  # at `_now`
+    _user_scores: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, user) → at `_now`
     _queue_scores: dict[str, Key] = field(default_factory=dict)  # the scores of each queue's lineage
     _below: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # queue → it, and those below
 
@@ -54,6 +55,7 @@ class Shares:
                 account = self._accounts[name] = Account(at=time)
             account.change(by, sign, time, half_life)
             self._scores.pop(name, None)
+        self._user_scores.pop((queue, user), None)
 
     def look(self, now: float) -> None:
         """Sets the time for which scores are computed, and reads the cluster's totals."""
@@ -83,7 +85,11 @@ class Shares:
         return found
 
     def user(self, queue: str, name: str) -> float:
-        return self._score(account_name(queue, name), self.state.rules.queue(queue).users.get(name, 1.0))
+        found = self._user_scores.get((queue, name))
+        if found is None:
+            weight = self.state.rules.queue(queue).users.get(name, 1.0)
+            found = self._user_scores[queue, name] = self._score(account_name(queue, name), weight)
+        return found
 
     def lineage(self, queue: str) -> tuple[str, ...]:
         """The queue and its ancestors, from the top of the tree down."""
@@ -96,6 +102,7 @@ class Shares:
 
     def _forget_scores(self) -> None:
         self._scores.clear()
+        self._user_scores.clear()
         self._queue_scores.clear()
 
     def _score(self, name: str, weight: float) -> float:

@@ -1,7 +1,8 @@
 """Priority queues over sources of jobs, best first, whose order changes while a round starts jobs.
 
 During a round, usage and quota use only grow, so a source only ever moves back. It is therefore enough to recompute the
-key of the one on top.
+key of the one on top. Under fair share, queues whose turn does not come are not looked into at all: their usage alone
+says that others go before them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from muster.sched.order import Key
-from muster.sched.queued_jobs import Stream
+from muster.sched.queued_jobs import Line, Stream
 from muster.sched.shares import Shares
 
 Source = Stream | str  # a stream of which any job that fits may start, or the name of a queue served in its order
 KeyOf = Callable[[Source], Key]
 Item = tuple[Key, int, int, Source]
+
+UNREAD = 0  # the turn of a queue whose lanes are not made yet
 
 
 class TurnOrder(Protocol):
@@ -94,7 +97,9 @@ class Lane:
 class ByShare:
     """Fair share: the project with the least usage for its weight, then its queues, their users, and the best job."""
 
-    __slots__ = ("_key", "_lanes", "_listed", "_members", "_projects", "_shares", "_standing", "_turn", "_where")
+    __slots__ = (
+        "_key", "_lanes", "_listed", "_members", "_projects", "_shares", "_standing", "_turn", "_unread", "_where",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -102,16 +107,26 @@ class ByShare:
         key: KeyOf,
         standing: Callable[[Source], float],
         where: Callable[[Source], tuple[str, str, str]],
-        sources: Iterable[Source],
+        lines: Iterable[tuple[Line, float, Iterable[Source]]],
     ) -> None:
+        """`lines`: each with its sources, and a standing than which none of them is better."""
         self._shares, self._key, self._standing, self._where = shares, key, standing, where
         self._members: dict[tuple[str, str], Lane] = {}  # by (queue, user)
         # Heaps of (key, name, turn). Of several entries with one name, the one whose turn is in `_listed` is valid.
         self._lanes: dict[str, list[tuple[Key, tuple[str, str], int]]] = {}  # by project
         self._projects: list[tuple[Key, str, int]] = []
         self._listed: dict[tuple[str, str] | str, tuple[int, float]] = {}  # name → turn and standing of its valid entry
-        self._turn = 0
-        self._load(sources)
+        self._turn = UNREAD
+        self._unread: dict[Line, Iterable[Source]] = {}
+        for line, best, sources in lines:
+            project, queue = line
+            self._unread[line] = sources
+            # Lower than any key of its streams, and the key of a queue that is served in its order.
+            bound = (best, *shares.queue(queue), 0)
+            self._lanes.setdefault(project, []).append((bound, (queue, ""), UNREAD))
+        for project, found in self._lanes.items():
+            heapify(found)
+            self._list_project(project)
 
     def push(self, source: Source) -> None:
         project, queue, user = self._where(source)
@@ -141,26 +156,22 @@ class ByShare:
                 return source
         return None
 
-    def _load(self, sources: Iterable[Source]) -> None:
-        """The same result as pushing each source, but faster."""
-        projects: dict[str, dict[tuple[str, str], None]] = {}
-        for source in sources:
-            project, queue, user = self._where(source)
-            lane = self._members.get((queue, user))
+    def _read(self, project: str, queue: str) -> None:
+        """Makes the lanes of a queue. The same result as pushing each source, but faster."""
+        names: dict[tuple[str, str], None] = {}
+        for source in self._unread.pop((project, queue)):
+            name = (queue, "" if isinstance(source, str) else source.user)
+            lane = self._members.get(name)
             if lane is None:
-                lane = self._members[queue, user] = Lane(self._key, self._standing)
-                projects.setdefault(project, {})[queue, user] = None
+                lane = self._members[name] = Lane(self._key, self._standing)
             lane.sources.append(source)
-        for project, names in projects.items():
-            found = self._lanes[project] = []
-            for name in names:
-                best = self._members[name].best
-                assert best is not None
-                self._turn += 1
-                self._listed[name] = (self._turn, best[0])
-                found.append((self._lane_key(name, best), name, self._turn))
-            heapify(found)
-            self._list(project, found[0][1])
+            names[name] = None
+        for name in names:
+            best = self._members[name].best
+            assert best is not None
+            self._turn += 1
+            self._listed[name] = (self._turn, best[0])
+            heappush(self._lanes[project], (self._lane_key(name, best), name, self._turn))
 
     def _list(self, project: str, name: tuple[str, str]) -> None:
         """Adds heap entries for the lane and its project if their standing is better than in their valid entries."""
@@ -170,6 +181,10 @@ class ByShare:
             self._turn += 1
             self._listed[name] = (self._turn, best[0])
             heappush(lanes, (self._lane_key(name, best), name, self._turn))
+        self._list_project(project)
+
+    def _list_project(self, project: str) -> None:
+        lanes = self._lanes[project]
         if lanes and lanes[0][0][0] < self._listed.get(project, (0, 9.0))[1]:
             first = lanes[0][0]
             self._turn += 1
@@ -181,9 +196,19 @@ class ByShare:
         lanes = self._lanes[project]
         while lanes:
             key, name, turn = heappop(lanes)
+            if turn == UNREAD:
+                self._read(project, name[0])
+                continue
             if self._listed.get(name, (0, 0.0))[0] != turn:
                 continue
             del self._listed[name]
+            if name[1] and lanes:  # mostly, it is the usage of its queue that has moved it back
+                bound = (key[0], *self._shares.queue(name[0]), *key[-2:])
+                if bound > lanes[0][0]:
+                    self._turn += 1
+                    self._listed[name] = (self._turn, key[0])
+                    heappush(lanes, (bound, name, self._turn))
+                    continue
             best = self._members[name].best
             if best is None:
                 continue

@@ -158,10 +158,10 @@ class WaitingJobs:
     def _open(self, stream: Stream) -> None:
         """Adds a stream to the indexes when it gets its first job."""
         shape = stream.shape
-        if not shape.streams:
+        if not shape.lines:
             for pool in shape.gang.pools:
                 self.shapes.setdefault(pool, {})[shape] = None
-        shape.streams[stream] = None
+        shape.lines.setdefault(stream.line, {})[stream] = None
         self.streams[stream.queue][stream] = None
         self._user_streams[stream.band_user][stream] = None
         if stream.policy.values:
@@ -175,13 +175,16 @@ class WaitingJobs:
     def _close(self, stream: Stream) -> None:
         """Removes a stream from the indexes after its last job has left."""
         shape = stream.shape
-        del shape.streams[stream], self.streams[stream.queue][stream], self._user_streams[stream.band_user][stream]
+        del shape.lines[stream.line][stream]
+        if not shape.lines[stream.line]:
+            del shape.lines[stream.line]
+        del self.streams[stream.queue][stream], self._user_streams[stream.band_user][stream]
         if stream.policy.values:
             self._drop_value(stream)
         if stream.overdue:
             for pool in shape.gang.pools:
                 self.overdue[pool].pop(stream, None)
-        if not shape.streams:
+        if not shape.lines:
             for pool in shape.gang.pools:
                 del self.shapes[pool][shape]
                 if not self.shapes[pool]:
@@ -189,7 +192,7 @@ class WaitingJobs:
             self.changes.shapes.pop(shape, None)
         if len(self._known_streams) > 2 * len(self.queued) + 1000:
             self._known_streams = {name: one for name, one in self._known_streams.items() if one.entries}
-            self._known_shapes = {name: one for name, one in self._known_shapes.items() if one.streams}
+            self._known_shapes = {name: one for name, one in self._known_shapes.items() if one.lines}
 
     def _may_end_quiet(self, stream: Stream) -> None:
         """The stream changes: what is known of pools where it is a candidate to preempt is outdated."""
