@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from muster.data.collate import Arrays
@@ -85,23 +84,3 @@ def test_on_a_cpu_the_arrays_are_the_batches() -> None:
     taken = prefetch.take()
     assert [batch["inputs"].data_ptr() for batch in taken] == [each["inputs"].ctypes.data for each in batches]
     assert prefetch.take() == []
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_on_a_gpu_every_step_reads_its_own_batch_however_busy_the_device_is() -> None:
-    device, rows, steps = torch.device("cuda", 0), 1 << 18, 200
-    prefetch, sums, addresses = Prefetch(device), [], set()
-    load = torch.ones(2048, 2048, device=device)
-    arrays = {"inputs": np.zeros((rows, 4), np.int64)}
-    for step in range(steps):
-        arrays["inputs"][:] = step  # the same memory: it was copied when `send` returned
-        prefetch.send([arrays])
-        arrays["inputs"][:] = -1
-        (batch,) = prefetch.take()
-        addresses.add(batch["inputs"].data_ptr())
-        for _ in range(step % 5):
-            load = (load @ load).clamp(0, 1)  # the step reads its batch late
-        sums.append(batch["inputs"].sum())
-    assert [int(each) for each in sums] == [4 * rows * step for step in range(steps)]
-    assert len(addresses) < steps  # memory of steps that have ended is used again
-    assert all(each.is_pinned() for kept in prefetch._buffers._sets for each in kept.tensors.values())

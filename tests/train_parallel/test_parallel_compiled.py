@@ -1,4 +1,4 @@
-"""Compiled blocks with tensor parallelism: combinations train as one process does, by one graph for all blocks.
+"""Compiled blocks, most with tensor parallelism: combinations train as one process does, by one graph for all blocks.
 
 `test_parallel_equal` has the cases of whole compilation. Here no code is generated from the graphs, which takes half of
 the time and changes nothing in what can fail: tracing, and the passes through the graphs.
@@ -24,6 +24,8 @@ LIMIT = 480.0  # seconds for all cases of a gang
 S = partial(ParallelSettings, compile=True)
 
 TWO = [
+    Case("pp", {"pp": 2}, S(), micros=2),
+    Case("dp, full", {"dp": 2}, S(checkpointing="full")),
     Case("tp, full, GPT-2, tied", {"tp": 2}, S(checkpointing="full"), config=replace(GPT2, tied=True), micros=2),
     Case("tp, images", {"tp": 2}, S(), config=VISION, max_norm=0.5),
 ]

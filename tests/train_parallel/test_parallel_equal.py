@@ -123,8 +123,6 @@ EIGHT = [
 CASES = {1: ONE, 2: TWO, 3: THREE, 4: FOUR, 8: EIGHT}
 COMPILED = [
     Case("fsdp, compiled", {"fsdp": 2}, S(compile=True, checkpointing="selective")),
-    Case("pp, compiled", {"pp": 2}, S(compile=True), micros=2),
-    Case("dp, compiled", {"dp": 2}, S(compile=True, checkpointing="full")),
     Case("tp, compiled", {"tp": 2}, S(compile=True, sequence=True, checkpointing="full"), max_norm=0.5),
 ]
 
