@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import torch
 
+from muster.data.collate import Arrays
 from muster.train.prefetch import Prefetch
 
 ROWS, STEPS = 1 << 18, 200
@@ -20,7 +21,7 @@ ROWS, STEPS = 1 << 18, 200
 def main() -> None:
     device = torch.device("cuda", 0)
     prefetch, load, sums, addresses = Prefetch(device), torch.ones(2048, 2048, device=device), [], set()
-    arrays = {"inputs": np.zeros((ROWS, 4), np.int64)}
+    arrays: Arrays = {"inputs": np.zeros((ROWS, 4), np.int64)}
     for step in range(STEPS):
         arrays["inputs"][:] = step  # the same memory: it was copied when `send` returned
         prefetch.send([arrays])
