@@ -8,6 +8,7 @@ import sys
 import torch
 from torch import Tensor
 
+from muster.train import kernels
 from muster.train.kernels import attention_triton, rounding_triton
 
 LEAST = 1e-30
@@ -26,7 +27,7 @@ def attention(batch: int, heads: int, kv_heads: int, tokens: int, width: int, at
     scores = scores.masked_fill(~torch.ones(tokens, tokens, dtype=torch.bool).tril(), -torch.inf)
     out = scores.softmax(-1) @ v.repeat_interleave(groups, 1)
     true = torch.autograd.grad(out, (q, k, v), grad)
-    attention_triton._memory = lambda _: attention_triton.SHARE * at_once * groups * tokens * tokens * 4
+    kernels.scores_most = at_once * groups * tokens * tokens * 4
     given = [each.detach() for each in (grad, q, k, v, out, scores.logsumexp(-1))]
     found, again = (attention_triton.causal_attention_backward(*given) for _ in range(2))
     return {

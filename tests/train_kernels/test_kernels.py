@@ -78,16 +78,19 @@ def test_they_are_for_gpus_alone() -> None:
 
 def test_attention_of_our_own_is_taken_where_bits_have_to_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "usable", True)
+    monkeypatch.setattr(kernels, "scores_most", 2 * 256 * 256 * 2)
 
     def taken(tokens: int = 256, width: int = 64, causal: bool = True, dropout: float = 0.0, **more: Any) -> bool:
         with FakeTensorMode():
-            q = torch.empty(1, 2, tokens, width, **{"device": "cuda", "dtype": torch.bfloat16, **more})
-            return attention.repeatable(q, causal, dropout)
+            given = {"device": "cuda", "dtype": torch.bfloat16, **more}
+            q, k = (torch.empty(1, heads, tokens, width, **given) for heads in (4, 2))
+            return attention.repeatable(q, k, causal, dropout)
 
     assert not taken()
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     assert taken()
     assert not taken(tokens=200)
+    assert not taken(tokens=384)  # two heads share a head of keys: more memory than there is
     assert not taken(width=96)
     assert not taken(causal=False)
     assert not taken(dropout=0.1)

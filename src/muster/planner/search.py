@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from muster.planner.catalogue import GIB, Device, computes
+from muster.planner.exact import scores
 from muster.planner.memory import Memory, peak
 from muster.planner.setups import Layout, Recompute, Setup
 from muster.planner.shapes import PlanError, Shape
@@ -116,7 +117,9 @@ class Answer:
 def predict(setup: Setup, layout: Layout, device: Device, items: float = 0.0) -> Option:
     """One layout, as it is. Raises PlanError if the device can't compute so."""
     setup = computes(device, setup)
-    return Option(device, layout, setup, peak(setup, layout), step(setup, layout, device), items or setup.tokens)
+    memory = peak(setup, layout)
+    memory = replace(memory, buffers=memory.buffers + scores(setup, layout, device))
+    return Option(device, layout, setup, memory, step(setup, layout, device), items or setup.tokens)
 
 
 def search(

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from muster.planner.catalogue import Device
+from muster.planner.exact import scores
 from muster.planner.memory import stream_width, width
 from muster.planner.setups import Layout, Setup, Traced
 from muster.planner.shapes import Shape
@@ -28,7 +29,8 @@ _FIXED: Final = 6e-3  # seconds of a step that depend on nothing: clipping's nor
 _NARROW_HEAD: Final = 0.75  # attention with heads of 64 or less
 _SHORT: Final = 256  # tokens; attention over n of them reaches n / (n + this)
 _HIDDEN: Final = 0.8  # share of the backward pass that hides a reduction of gradients
-_FLASH_ALONE: Final = 0.5  # with `exact`, attention is flash's, whose backward pass can be deterministic (H200)
+_FLASH_ALONE: Final = 0.5  # with `exact`, attention is flash's, whose backward pass can be deterministic (H200), or
+_OWN: Final = 1.14  # times the backward pass of cuDNN's, where it is `train/kernels`' (H200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _decoder(shape: Shape, setup: Setup, layout: Layout, device: Device) -> Step
     plain = "bfloat16" if compute == "fp8" else compute
     wide = -(-shape.vocab // tp) if compute == "float32" else -(-shape.vocab // (64 * tp)) * 64  # as `layers.Head` pads
     products += (2 if setup.lora else 3) * _product(tokens, device, shape.dim, wide, plain)
-    attention = layers * _attention(shape, setup, tokens, device, again, tp)
+    attention = layers * _attention(shape, setup, tokens, device, again, layout)
     pointwise = _pointwise(shape, setup, layout, device, tokens, layers, again)
     own = (layers * shape.block_parameters + (2 - shape.tied) * shape.table) / tp
     hidden = products + attention + pointwise
@@ -127,14 +129,17 @@ def _product(tokens: float, device: Device, inputs: float, outputs: float, compu
     return max(2 * tokens * inputs * outputs / (peak(compute) * reach), moved / (device.bandwidth * 1e9 * _STREAMED))
 
 
-def _attention(shape: Shape, setup: Setup, tokens: float, device: Device, again: float, tp: int) -> float:
+def _attention(shape: Shape, setup: Setup, tokens: float, device: Device, again: float, layout: Layout) -> float:
     """Seconds of one block's attention, forward and backward; causal, so half of the square is computed."""
-    forward = 2.0 * tokens * setup.sequence * shape.wide / tp
+    forward = 2.0 * tokens * setup.sequence * shape.wide / layout.tp
     peak = device.peak("float32" if setup.compute == "float32" else "bfloat16" if device.bfloat16 else "float16")
     reach = setup.sequence / (setup.sequence + _SHORT) * (1 + _SHORT / 4096)  # the shares are those at 4,096 tokens
     reach *= _NARROW_HEAD if shape.head <= 64 else 1.0
-    reach *= _FLASH_ALONE if setup.exact and device.name in ("H100", "H200", "B200") else 1.0
     ahead, back = device.attention
+    if scores(setup, layout, device):
+        back /= _OWN
+    elif setup.exact and device.name in ("H100", "H200", "B200"):
+        reach *= _FLASH_ALONE
     return ((1 + again) * forward / ahead + 2.5 * forward / back) / (peak * reach)
 
 

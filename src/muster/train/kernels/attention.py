@@ -13,7 +13,7 @@ TOKENS: Final = 128  # a multiple of it: the kernels have no remainder
 WIDTHS: Final = (64, 128)
 
 
-def repeatable(q: Tensor, causal: bool, dropout: float) -> bool:
+def repeatable(q: Tensor, k: Tensor, causal: bool, dropout: float) -> bool:
     """Whether this module computes such an attention: deterministic algorithms are wanted, and the kernels fit."""
     return (
         kernels.usable
@@ -24,7 +24,13 @@ def repeatable(q: Tensor, causal: bool, dropout: float) -> bool:
         and dropout == 0.0
         and q.shape[-2] % TOKENS == 0
         and q.shape[-1] in WIDTHS
+        and scores_bytes(q, k) <= kernels.scores_most
     )
+
+
+def scores_bytes(q: Tensor, k: Tensor) -> int:
+    """Of the gradient of the scores, for one head of keys: what the backward pass needs at least."""
+    return q.shape[1] // k.shape[1] * q.shape[2] ** 2 * q.element_size()
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

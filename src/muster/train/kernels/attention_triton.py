@@ -14,7 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-SHARE: Final = 32  # of the device's memory that the scores' gradient takes at most, unless one head needs more
+from muster.train import kernels
+from muster.train.kernels.attention import scores_bytes
+
 LOG2E: Final = 1.4426950408889634
 KEYS_FIRST: Final[dict[str, Any]] = {"QUERIES": 64, "KEYS": 128, "num_warps": 8, "num_stages": 3}
 QUERIES_FIRST: Final[dict[str, Any]] = {"QUERIES": 128, "KEYS": 32, "num_warps": 4, "num_stages": 4}
@@ -34,9 +36,8 @@ def causal_attention_backward(
         grad, out, delta, heads, tokens, *grad.stride()[:3], *out.stride()[:3], WIDTH=width, ROWS=64
     )
     scale = width**-0.5
-    each = groups * tokens * tokens * q.element_size()
     pairs = batch * k.shape[1]  # of a sample and a head of keys
-    most = max(1, min(pairs, _memory(q.device) // SHARE // each))
+    most = max(1, min(pairs, kernels.scores_most // scores_bytes(q, k)))
     scores = torch.empty(most * groups, tokens, tokens, dtype=q.dtype, device=q.device)
     for first in range(0, pairs, most):
         count = min(most, pairs - first)
@@ -50,10 +51,6 @@ def causal_attention_backward(
             GROUPS=groups, WIDTH=width, **QUERIES_FIRST,
         )  # fmt: skip
     return of_q, of_k, of_v
-
-
-def _memory(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 @triton.jit

@@ -91,7 +91,7 @@ class Attention(nn.Module):
             q, k = self.rope(q), self.rope(k)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         dropout = self.dropout if self.training else 0.0
-        if repeatable(q, self.causal, dropout):
+        if repeatable(q, k, self.causal, dropout):
             mixed = causal_attention(q, k, v)
         else:
             mixed = F.scaled_dot_product_attention(
