@@ -124,6 +124,7 @@ BENIGN = {
     "json": ("config.json", lambda: b'{"layers": 3}'),
     "nothing": ("empty.pt", lambda: b""),
     "random bytes": ("tokens.bin", lambda: os.urandom(5000)),
+    "bytes that begin as a name": ("tokens.bin", lambda: b"\x82\x01\xff" + bytes(5000)),
     "gz of text": ("log.gz", lambda: gzip.compress(b"line\n" * 1000)),
     "a tar of pictures": ("shard.tar", lambda: tarred({"1.png": b"\x89PNG\r\n\x1a\n" + os.urandom(99), "1.cls": b"3"})),
     "a zip in a zip": ("a.zip", lambda: zipped({"b.zip": zipped({"c.txt": b"x"}, zipfile.ZIP_DEFLATED)})),
