@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -13,7 +14,7 @@ from muster.data.ahead import ReadAhead
 from muster.data.collate import Arrays, Collate, CollatesStacked, Stacked, stack
 from muster.data.dataset import Dataset, Gathers, Sample
 from muster.data.errors import DataError
-from muster.data.lumps import Lump, Lumps
+from muster.data.lumps import Lump, Lumps, gathered
 from muster.data.order import Order, Samples
 from muster.data.recycled import Recycled
 from muster.data.spans import Spans
@@ -59,13 +60,13 @@ class Loader:
         self._spans = Spans(self.order, self.world, self.rank, self.micros)
         self._empty = Recycled().empty
         gathers = [source for source in self.sources if isinstance(source, Gathers)]
-        whole = self.decode is None and not self.workers and len(gathers) == len(self.sources)
+        whole = self.decode is None and len(gathers) == len(self.sources)
         self._stacked = self.collate.stacked if whole and isinstance(self.collate, CollatesStacked) else None
-        self._lumps = Lumps(gathers, self._spans, self.ahead)  # used if `_stacked` is there
+        self._lumps = Lumps(gathers, self._spans, self.ahead)  # used if `_stacked` is there, and no workers
 
     def at(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a step. Raises DataError, with the position, for a sample that can't be read."""
-        if self._stacked is not None:
+        if self._stacked is not None and not self.workers:
             try:
                 return self._batches(self._lumps.at(step), step, self._stacked)
             except Exception:  # reading the samples one by one says what is wrong
@@ -110,11 +111,15 @@ class Loader:
         return [[self._micro(step, number) for number in range(self.micros)] for step in steps]
 
     def _micro(self, step: int, number: int) -> Batch:
-        """A micro-batch, sample by sample."""
+        """A micro-batch: read as a whole, or else sample by sample, which says what is wrong."""
         span = self._spans.of(range(step, step + 1))
         part = slice(*self._spans.part(span, step, number))
-        arrays = self._collated(step, number, span.samples[part], span.hashes[part])
-        return Batch(arrays, self._spans.total(span, step, number))
+        total = self._spans.total(span, step, number)
+        if self._stacked is not None:
+            with suppress(Exception):
+                read = gathered(self._lumps.sources, span.samples.source[part], span.samples.index[part])
+                return Batch(self._stacked(read, np.empty), total)
+        return Batch(self._collated(step, number, span.samples[part], span.hashes[part]), total)
 
     def _collated(self, step: int, number: int, samples: Samples, seeds: NDArray[np.uint64]) -> Arrays:
         read = [self._sample(step, samples, place, int(seeds[place])) for place in range(len(samples))]

@@ -88,13 +88,13 @@ class Lumps:
         began = time.perf_counter()
         span = self.spans.of(steps)
         part = slice(self.spans.part(span, steps.start)[0], self.spans.part(span, steps.stop)[0])
-        parts = _gathered(self.sources, span.samples.source[part], span.samples.index[part])
+        parts = gathered(self.sources, span.samples.source[part], span.samples.index[part])
         self._size = max(1, sum(array.nbytes for array in parts.values()) // len(steps))
         self._seconds += _WEIGHT * (min(time.perf_counter() - began, _LONGEST) - self._seconds)
         return [Lump(steps.start, steps.stop, span, parts)] * len(steps)
 
 
-def _gathered(sources: Sequence[Gathers], source: NDArray[np.int32], index: NDArray[np.int64]) -> Arrays:
+def gathered(sources: Sequence[Gathers], source: NDArray[np.int32], index: NDArray[np.int64]) -> Arrays:
     """The stacked parts of samples of several datasets, in the samples' order."""
     if len(sources) == 1:
         return sources[0].gather(index)
