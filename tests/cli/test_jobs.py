@@ -251,7 +251,7 @@ def test_stop_and_resume(at_home, live, waiting):
     assert at_home("stop", waiting, "--wait").out == f"{waiting} ended\n"
     assert live.job(waiting)["phase"] == "stopped"
     # Its phase as the answer has it: the next round may have begun to start it.
-    again = rf"{waiting} is (queued|starting|running) again, from the beginning: it has no checkpoint\n"
+    again = rf"{waiting} is (queued|starting) again, from the beginning: it has no checkpoint\n"
     assert re.fullmatch(again, at_home("resume", waiting).out)
     until(lambda: live.job(waiting)["phase"] == "running", "the job to run again")
     found = at_home("stop", "nobody-77", waiting, "--force", "--wait", "--json")
@@ -294,7 +294,8 @@ def test_resume_waits_for_a_job_that_is_stopping(at_home, live, tmp_path):
     assert f"muster stop --force {job}" in late.err
     with Client(home=live.home) as to:
         resumed = to.resume("slow-to-leave", on_wait=lambda waited: gate.write_text("go\n"))
-    assert (resumed.id, resumed.phase) == (job, "queued")
+    assert resumed.id == job
+    assert resumed.phase in ("queued", "starting")  # the next round may have come before the answer
     live.post(f"/v1/jobs/{job}/stop", {"force": True})
     live.wait(job)
 

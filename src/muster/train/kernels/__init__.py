@@ -24,6 +24,7 @@ def look(device: torch.device) -> None:
         device.type == "cuda"
         and torch.version.hip is None  # AMD's devices have capabilities of the same numbers
         and torch.cuda.get_device_capability(device)[0] == SEEN_ON
+        and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
         and find_spec("triton") is not None
     )
     scores_most = torch.cuda.get_device_properties(device).total_memory // SHARE if usable else 0
